@@ -1,0 +1,29 @@
+/*
+ * Going into the background so that the one who asked waits until the work is really being done,
+ * and gets the failure when it is not.
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+/* Forks. The parent stays in here until the child calls varve_daemon_ready or ends, and then exits:
+ * with 0, or with the child's status (1 if it was killed). The child returns with a descriptor for
+ * varve_daemon_ready; it is the leader of a new session, its stdin, stdout and stderr still what
+ * they were. Before the first thread starts. */
+int varve_daemon_fork(int *ret_ready_fd, struct varve_err *err) varve_must_check;
+
+/* Lets the parent go, and tells a service manager (NOTIFY_SOCKET) that we are ready. ready_fd -1:
+ * in the foreground, no parent waits; else stdin, stdout and stderr become /dev/null. */
+void varve_daemon_ready(int ready_fd);
+
+/* Tells the service manager that we are about to end. */
+void varve_daemon_stopping(void);
+
+/* Opens /dev/null for whichever of stdin, stdout and stderr is closed, before something else gets
+ * its number. */
+void varve_daemon_open_std(void);
+
+/* RLIMIT_NOFILE up to what is allowed. */
+void varve_daemon_raise_nofile(void);
