@@ -203,18 +203,16 @@ void varve_size_text(uint64_t bytes, char *buf, size_t size)
 void varve_share_text(double fraction, uint64_t bytes, char *buf, size_t size)
 {
 	unsigned steps = (unsigned)(fraction * SHARE_STEPS + 0.5);
-	unsigned whole = steps / (SHARE_STEPS / 100), rest = steps % (SHARE_STEPS / 100);
+	unsigned whole = steps / 1000, rest = steps % 1000;
 
-	int decimals = 3;
-
-	for (; decimals > 0 && rest % 10 == 0; decimals--)
-		rest /= 10;
 	if (steps == 0)
 		varve_size_text(bytes, buf, size);
-	else if (decimals == 0)
+	else if (rest == 0)
 		(void)snprintf(buf, size, "%u%%", whole);
+	else if (rest % 100 == 0)
+		(void)snprintf(buf, size, "%u.%u%%", whole, rest / 100);
 	else
-		(void)snprintf(buf, size, "%u.%0*u%%", whole, decimals, rest);
+		(void)snprintf(buf, size, "%u.%03u%%", whole, rest);
 }
 
 void varve_size_format(uint64_t bytes, char *buf, size_t size)
@@ -279,9 +277,10 @@ void varve_time_format(int64_t ns, char *buf, size_t size)
 	int64_t s = varve_floor_div(ns, VARVE_NS_PER_S);
 	int64_t days = varve_floor_div(s, 86400);
 	int of_day = (int)(s - days * 86400);
+	int64_t rest = ns % VARVE_NS_PER_S; /* of the same sign as ns */
 	struct varve_date d = varve_date_from_days(days);
 
 	(void)snprintf(buf, size, "%04" PRId64 "-%02d-%02dT%02d:%02d:%02d.%03dZ", d.year, d.month,
 		       d.day, of_day / 3600, of_day / 60 % 60, of_day % 60,
-		       (int)((ns - s * VARVE_NS_PER_S) / MS));
+		       (int)((rest < 0 ? rest + VARVE_NS_PER_S : rest) / MS));
 }
