@@ -163,7 +163,7 @@ static int acl_to_text(const unsigned char *acl, size_t len, struct varve_buf *t
 		    {0x08, "group", true}, {0x10, "mask", false}, {0x20, "other", false}};
 
 	text->len = 0;
-	if (len < 4 || (len - 4) % 8 != 0 || varve_get_le32(acl) != 2)
+	if (len < 12 || (len - 4) % 8 != 0 || varve_get_le32(acl) != 2)
 		return -EINVAL;
 	for (size_t at = 4; at < len; at += 8) {
 		unsigned tag = varve_get_le16(acl + at), perm = varve_get_le16(acl + at + 2);
