@@ -173,6 +173,7 @@ static int run(const struct varve_options *o, struct varve_store *store, const c
 		.fuse_options = fuse_options,
 		.max_read = o->max_read,
 		.debug = o->debug,
+		.auto_unmount = o->auto_unmount,
 	};
 	int ready_fd = -1;
 	int r = fuse_options ? 0 : -ENOMEM;

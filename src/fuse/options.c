@@ -13,6 +13,7 @@ enum kind {
 	KIND_DROP,  /* fstab's and mount(8)'s: says nothing to us */
 	KIND_ALLOW_OTHER,
 	KIND_ALLOW_ROOT,
+	KIND_AUTO_UNMOUNT,
 	KIND_FSNAME,
 	KIND_SUBTYPE,
 	KIND_MAX_READ,
@@ -33,7 +34,7 @@ static const struct {
 	{"subtype", KIND_SUBTYPE, true},
 	{"max_read", KIND_MAX_READ, true},
 	{"remount", KIND_REMOUNT, false},
-	{"auto_unmount", KIND_PASS, false},
+	{"auto_unmount", KIND_AUTO_UNMOUNT, false},
 	{"ro", KIND_PASS, false},
 	{"noexec", KIND_PASS, false},
 	{"sync", KIND_PASS, false},
@@ -218,6 +219,9 @@ static int add_option(struct varve_options *o, const char *name, const char *val
 		return 0;
 	case KIND_ALLOW_ROOT:
 		o->allow_root = true;
+		return 0;
+	case KIND_AUTO_UNMOUNT:
+		o->auto_unmount = true;
 		return 0;
 	case KIND_FSNAME:
 		return replace(&o->fsname, value);

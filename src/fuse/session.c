@@ -20,6 +20,7 @@
 #include "fuse/mountpoint.h"
 #include "fuse/notify.h"
 #include "fuse/ops.h"
+#include "fuse/watcher.h"
 
 #define READ_AHEAD_BYTES (1u << 20)
 #define MAX_THREADS 10
@@ -32,6 +33,8 @@ struct varve_session {
 	struct varve_notify *notify;
 	char *mountpoint;
 	dev_t dev; /* the mount's; 0: not mounted */
+	bool auto_unmount;
+	int watcher_fd; /* what the watcher waits on; -1: there is none */
 	pthread_t main_thread, signal_thread, settle_thread;
 	void (*ready)(void *ctx);
 	void *ready_ctx;
@@ -335,6 +338,8 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 	signal_set(&set);
 	s->ll.store = params->store;
 	s->ll.max_read = params->max_read;
+	s->auto_unmount = params->auto_unmount;
+	s->watcher_fd = -1;
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	s->ended_fd = eventfd(0, EFD_CLOEXEC);
 	s->mountpoint = strdup(params->mountpoint);
@@ -391,7 +396,12 @@ int varve_session_mount(struct varve_session *s, struct varve_err *err)
 	r = varve_mountpoint_device(s->mountpoint, &s->dev);
 	if (r < 0)
 		return varve_err_wrap(err, r, "looking for the mount on '%s'", s->mountpoint);
-	return 0;
+	if (s->auto_unmount) {
+		r = varve_watcher_start(s->mountpoint, s->dev, &s->watcher_fd, err);
+		if (r < 0)
+			varve_session_unmount(s);
+	}
+	return r;
 }
 
 void varve_session_unmount(struct varve_session *s)
@@ -471,6 +481,8 @@ void varve_session_free(struct varve_session *s)
 		(void)close(s->signal_fd);
 	if (s->ended_fd >= 0)
 		(void)close(s->ended_fd);
+	if (s->watcher_fd >= 0)
+		(void)close(s->watcher_fd);
 	varve_notify_free(s->notify);
 	varve_views_free(s->ll.views);
 	free(s->mountpoint);

@@ -24,6 +24,7 @@ struct varve_session_params {
 	const char *fuse_options; /* libfuse's -o argument */
 	unsigned max_read;        /* as said in fuse_options */
 	bool debug;               /* libfuse prints every request */
+	bool auto_unmount;        /* also when the daemon is killed */
 };
 
 /* Blocks SIGTERM, SIGINT and SIGHUP in this thread and all that it starts, and ignores SIGPIPE: the
