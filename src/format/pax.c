@@ -356,15 +356,25 @@ static int add_extended(struct varve_buf *b, const struct varve_member *m, const
 	return varve_buf_add_zeros(b, padding(len));
 }
 
+/* bsdtar takes off what a path begins with on other systems, unless "./" stands before it. */
+static bool needs_dot(const struct varve_member *m)
+{
+	return m->path_len > 0 && (m->path[0] == '\\' || (m->path_len > 1 && m->path[1] == ':'));
+}
+
 /* The member's name in the archive: a directory's ends in '/', the bucket's own is "./". */
 static size_t archive_path(const struct varve_member *m, char *buf)
 {
-	size_t len = m->path_len;
+	size_t len = 0;
 
-	if (len == 0)
+	if (m->path_len == 0)
 		buf[len++] = '.';
-	else
-		memcpy(buf, m->path, len);
+	if (needs_dot(m)) {
+		memcpy(buf, "./", 2);
+		len = 2;
+	}
+	memcpy(buf + len, m->path, m->path_len);
+	len += m->path_len;
 	if (S_ISDIR(m->mode))
 		buf[len++] = '/';
 	return len;
@@ -399,7 +409,7 @@ static int add_ustar(struct varve_buf *b, const struct varve_member *m, const ch
 int varve_pax_header(struct varve_buf *to, const struct varve_member *m)
 {
 	bool sparse = S_ISREG(m->mode) && varve_member_sparse(m);
-	char path[VARVE_PATH_BYTES_MAX + 2];
+	char path[VARVE_PATH_BYTES_MAX + 3];
 	size_t path_len = archive_path(m, path);
 	int split = split_path(path, path_len), r;
 	struct varve_buf map = {0};

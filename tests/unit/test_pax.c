@@ -114,6 +114,23 @@ START_TEST(directories)
 }
 END_TEST
 
+/* bsdtar would take the beginning off: it could be a drive or a share. */
+START_TEST(other_systems_paths)
+{
+	static const struct {
+		const char *path, *want;
+	} cases[] = {{"C:", "./C:"},	 {"c:\\x", "./c:\\x"}, {"\\", "./\\"}, {"\\\\?\\x", "./\\\\?\\x"},
+		     {"::", "./::"}, {"ab:", "ab:"},	    {"a\\", "a\\"}, {":", ":"}};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct varve_member m = file(cases[i].path);
+		struct parsed p = make(&m);
+
+		ck_assert_str_eq((const char *)p.h, cases[i].want);
+	}
+}
+END_TEST
+
 START_TEST(links)
 {
 	struct varve_member m = file("l");
@@ -363,6 +380,7 @@ int main(void)
 
 	tcase_add_test(tc, plain_file);
 	tcase_add_test(tc, directories);
+	tcase_add_test(tc, other_systems_paths);
 	tcase_add_test(tc, links);
 	tcase_add_test(tc, where_paths_go);
 	tcase_add_test(tc, record_lengths);
