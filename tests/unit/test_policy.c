@@ -140,6 +140,7 @@ static const struct {
 	{"seal-level", "1", get_seal_level, 1},
 	{"seal-level", "19", get_seal_level, 19},
 	{"seal-threads", "2", get_seal_threads, 2},
+	{"seal-threads", "1", get_seal_threads, 1},
 	{"seal-threads", "auto", get_seal_threads, 0},
 	{"cache", "16M", get_cache_bytes, 16 << 20},
 	{"cache", "1G", get_cache_bytes, 1 << 30},
@@ -224,6 +225,10 @@ static const struct {
 	 "option 'mode': '0788' is not a mode (octal, at most 1777); example: mode=0755"},
 	{"mode", "4755",
 	 "option 'mode': '4755' is not a mode (octal, at most 1777); example: mode=0755"},
+	{"mode", "2000",
+	 "option 'mode': '2000' is not a mode (octal, at most 1777); example: mode=0755"},
+	{"mode", "", "option 'mode': '' is not a mode (octal, at most 1777); example: mode=0755"},
+	{"max-buckets", "", "option 'max-buckets': '' is not a number; example: max-buckets=400"},
 	{"mode", "rwx",
 	 "option 'mode': 'rwx' is not a mode (octal, at most 1777); example: mode=0755"},
 	{"passthrough", "off ",
@@ -251,7 +256,9 @@ static const struct {
 	{"minfree", "min-free"},  {"Bucket", "bucket"},
 	{"buckets", "bucket"},    {"seal-thread", "seal-threads"},
 	{"read-only", NULL},      {"", NULL},
-	{"grace ", "grace"},
+	{"grace ", "grace"},      {"a-buckets", "max-buckets"},
+	{"-size", "max-size"},    {"ach", "cache"},
+	{"gid-all", "gid"},       {"moed", "mode"},
 };
 
 START_TEST(set_unknown)
@@ -456,6 +463,12 @@ START_TEST(conf_not_text)
 	ck_assert_int_eq(varve_policy_parse_conf(&p, lines, sizeof(lines), &err), -EINVAL);
 	ck_assert_str_eq(err.msg, "line 1: is too long or not text");
 	check_same(&p, &before);
+	/* 511 bytes are a line, 512 are not */
+	lines[511] = '\n';
+	ck_assert_int_eq(varve_policy_parse_conf(&p, lines, sizeof(lines), &err), 0);
+	lines[511] = '#';
+	lines[512] = '\n';
+	ck_assert_int_eq(varve_policy_parse_conf(&p, lines, sizeof(lines), &err), -EINVAL);
 	lines[500] = '\n';
 	ck_assert_int_eq(varve_policy_parse_conf(&p, lines, sizeof(lines), &err), 0);
 }
@@ -510,6 +523,8 @@ START_TEST(conf_text_shows_all)
 	ck_assert_ptr_nonnull(strstr(text, "\n#clock-trust = 1h\n"));
 	ck_assert_ptr_nonnull(strstr(text, "\n#undrop = 10m\n"));
 	ck_assert_ptr_nonnull(strstr(text, "\n#cache = 64M\n"));
+	ck_assert_ptr_nonnull(strstr(text, "\n#seal-threads = auto\n"));
+	ck_assert_ptr_nonnull(strstr(text, "\n#uid = (as it is)\n"));
 	for (; h->name; h++) {
 		char line[64];
 

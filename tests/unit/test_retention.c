@@ -377,7 +377,7 @@ static uint64_t any(uint64_t n)
 
 static void random_items(struct varve_retention_item *items, size_t n)
 {
-	int64_t end = NOW - (int64_t)any(5) * D;
+	int64_t end = NOW + D - (int64_t)any(5) * D;
 
 	for (size_t i = n; i-- > 0; end -= (int64_t)(1 + any(3)) * D / 2)
 		items[i] = (struct varve_retention_item){
