@@ -36,7 +36,8 @@ struct varve_segment_totals {
 	uint64_t segment_bytes;	   /* of the whole segment */
 };
 
-/* Starts compressor threads (idle I/O and CPU priority). The caller frees with _free. */
+/* Compressor threads (idle CPU priority) start when there is more than one frame for them; sink and
+ * read are called in the caller's thread only. The caller frees with _free. */
 int varve_segment_enc_new(const struct varve_segment_params *params, varve_segment_sink *sink,
 			  void *sink_ctx, struct varve_segment_enc **ret, struct varve_err *err)
 	varve_must_check;

@@ -17,6 +17,7 @@
 
 #define THREADS_MAX 64
 #define CANCEL_POLL_NS 50000000 /* how soon a wait for compressors sees that it was cancelled */
+#define PATIENCE_POLLS 100	/* how long one frame is waited for before they are lifted: 5 s */
 
 enum slot_state { SLOT_FREE, SLOT_QUEUED, SLOT_BUSY, SLOT_DONE };
 
@@ -38,11 +39,15 @@ struct varve_pipe {
 	const volatile int *cancel;
 	varve_pipe_emit *emit;
 	void *emit_ctx;
-	unsigned n_threads, n_slots;
-	pthread_t *threads;
+	unsigned max_threads, n_slots;
 	struct slot *slots; /* frame k is in slot k mod n_slots */
 
 	/* -- feeding thread only -- */
+	pthread_t *threads;
+	unsigned n_threads;
+	bool started; /* threads were asked for, even if none came */
+	bool lifted;  /* they were given ordinary priority */
+	struct varve_frame_cctx *cctx; /* for frames that are compressed here */
 	uint64_t filling; /* number of the frame being filled */
 	uint64_t out;	  /* number of the next frame to come out */
 	int error;	  /* the first, which stays */
@@ -126,12 +131,22 @@ static int fail(struct varve_pipe *p, int error)
 	return p->error;
 }
 
+/* Ends idle priority. Without privilege the kernel refuses, and the threads go on as they are. */
+static void lift(struct varve_pipe *p)
+{
+	struct sched_param sp = {0};
+
+	for (unsigned i = 0; i < p->n_threads && !p->lifted; i++)
+		(void)pthread_setschedparam(p->threads[i], SCHED_BATCH, &sp);
+	p->lifted = true;
+}
+
 /* Waits until the next frame to come out is compressed. 0 or -ECANCELED. */
 static int wait_done(struct varve_pipe *p)
 {
 	struct slot *s = &p->slots[p->out % p->n_slots];
 	struct timespec until;
-	int r = 0;
+	int r = 0, polls = 0;
 
 	pthread_mutex_lock(&p->lock);
 	while (s->state != SLOT_DONE && r == 0) {
@@ -144,6 +159,8 @@ static int wait_done(struct varve_pipe *p)
 		(void)pthread_cond_timedwait(&p->done, &p->lock, &until);
 		if (cancelled(p))
 			r = -ECANCELED;
+		if (++polls == PATIENCE_POLLS)
+			lift(p);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return r;
@@ -205,11 +222,37 @@ int varve_pipe_space(struct varve_pipe *p, unsigned char **ret, size_t *ret_len)
 	return 0;
 }
 
+/* Fewer than asked for, even none, do as well. */
+static void start_threads(struct varve_pipe *p)
+{
+	sigset_t all, before;
+
+	p->started = true;
+	(void)sigfillset(&all);
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
+	while (p->n_threads < p->max_threads &&
+	       pthread_create(&p->threads[p->n_threads], NULL, compressor, p) == 0) {
+		(void)pthread_setname_np(p->threads[p->n_threads], "varve-compress");
+		p->n_threads++;
+	}
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Ends the frame being filled. */
 static void submit(struct varve_pipe *p)
 {
-	pthread_mutex_lock(&p->lock);
-	p->slots[p->filling % p->n_slots].state = SLOT_QUEUED;
+	struct slot *s = &p->slots[p->filling % p->n_slots];
+
+	if (!p->started && s->raw_len == VARVE_FRAME_BYTES)
+		start_threads(p);
 	p->filling++;
+	if (p->n_threads == 0) {
+		compress_slot(p, s, &p->cctx);
+		s->state = SLOT_DONE;
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	s->state = SLOT_QUEUED;
 	p->queued = p->filling;
 	pthread_cond_signal(&p->work);
 	pthread_mutex_unlock(&p->lock);
@@ -239,24 +282,6 @@ int varve_pipe_flush(struct varve_pipe *p)
 	return 0;
 }
 
-static int start_threads(struct varve_pipe *p, unsigned threads)
-{
-	sigset_t all, before;
-	int r = 0;
-
-	(void)sigfillset(&all);
-	(void)pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (p->n_threads < threads) {
-		r = pthread_create(&p->threads[p->n_threads], NULL, compressor, p);
-		if (r != 0)
-			break;
-		(void)pthread_setname_np(p->threads[p->n_threads], "varve-compress");
-		p->n_threads++;
-	}
-	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return p->n_threads > 0 ? 0 : -r; /* fewer than asked for do as well */
-}
-
 static void init_locks(struct varve_pipe *p)
 {
 	pthread_condattr_t attr;
@@ -273,7 +298,6 @@ int varve_pipe_new(int level, unsigned threads, const volatile int *cancel, varv
 		   void *emit_ctx, struct varve_pipe **ret)
 {
 	struct varve_pipe *p = calloc(1, sizeof(*p));
-	int r;
 
 	if (!p)
 		return -ENOMEM;
@@ -287,14 +311,14 @@ int varve_pipe_new(int level, unsigned threads, const volatile int *cancel, varv
 				 .cancel = cancel,
 				 .emit = emit,
 				 .emit_ctx = emit_ctx,
+				 .max_threads = threads,
 				 .n_slots = threads + 2};
 	p->slots = calloc(p->n_slots, sizeof(*p->slots));
 	p->threads = calloc(threads, sizeof(*p->threads));
 	init_locks(p);
-	r = p->slots && p->threads ? start_threads(p, threads) : -ENOMEM;
-	if (r < 0) {
+	if (!p->slots || !p->threads) {
 		varve_pipe_free(p);
-		return r;
+		return -ENOMEM;
 	}
 	*ret = p;
 	return 0;
@@ -302,17 +326,14 @@ int varve_pipe_new(int level, unsigned threads, const volatile int *cancel, varv
 
 static void stop_threads(struct varve_pipe *p)
 {
-	struct sched_param sp = {0};
-
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
 	pthread_cond_broadcast(&p->work);
 	pthread_mutex_unlock(&p->lock);
-	for (unsigned i = 0; i < p->n_threads; i++) {
-		/* On a busy machine an idle thread could take minutes to end its last frame. */
-		(void)pthread_setschedparam(p->threads[i], SCHED_OTHER, &sp);
+	/* On a busy machine an idle thread could take minutes to end its last frame. */
+	lift(p);
+	for (unsigned i = 0; i < p->n_threads; i++)
 		(void)pthread_join(p->threads[i], NULL);
-	}
 }
 
 void varve_pipe_free(struct varve_pipe *p)
@@ -320,6 +341,7 @@ void varve_pipe_free(struct varve_pipe *p)
 	if (!p)
 		return;
 	stop_threads(p);
+	varve_frame_cctx_free(p->cctx);
 	for (unsigned i = 0; p->slots && i < p->n_slots; i++) {
 		free(p->slots[i].raw);
 		free(p->slots[i].comp);

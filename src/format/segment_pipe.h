@@ -1,7 +1,10 @@
 /*
  * Cuts a stream into frames, compresses them side by side and gives them back in order. One thread
  * feeds it, and in that thread the results come out; compressors are threads of their own at idle
- * priority. A ring of slots (compressors + 2) bounds the memory.
+ * priority, started with the first full frame: what fits into one frame is compressed by the
+ * feeding thread itself, and so is everything when no thread can be had. A compressor that has been
+ * waited for long is lifted to ordinary priority, where that is allowed, so that sealing goes on
+ * on a machine that is never idle. A ring of slots (compressors + 2) bounds the memory.
  */
 #pragma once
 
@@ -24,7 +27,7 @@ struct varve_pipe_frame {
  * -errno, which ends the pipe's work. */
 typedef int varve_pipe_emit(void *ctx, const struct varve_pipe_frame *f);
 
-/* Starts the compressors. cancel may be NULL. The caller frees with varve_pipe_free. */
+/* threads 0: one per core. cancel may be NULL. -ENOMEM. The caller frees with varve_pipe_free. */
 int varve_pipe_new(int level, unsigned threads, const volatile int *cancel, varve_pipe_emit *emit,
 		   void *emit_ctx, struct varve_pipe **ret) varve_must_check;
 
