@@ -1,5 +1,6 @@
 /* The daemon: options -> policy -> store -> mount, and the way back. */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,10 +74,12 @@ static int misused(const struct varve_err *err, int r)
 	return EXIT_MISUSED;
 }
 
-/* Whether each option that is not FUSE's is one of ours, and well set. */
+/* Whether each option that is not FUSE's is one of ours, and well set; and whether they go
+ * together, as far as that does not hang on what varve.conf says. */
 static int check_store_options(const struct varve_options *o, struct varve_err *err)
 {
 	struct varve_policy policy;
+	bool bucket = false;
 
 	varve_policy_init(&policy);
 	for (unsigned i = 0; i < o->n_options; i++) {
@@ -84,8 +87,11 @@ static int check_store_options(const struct varve_options *o, struct varve_err *
 
 		if (r < 0)
 			return r;
+		bucket |= strcmp(o->names[i], "bucket") == 0;
 	}
-	return 0;
+	if (!bucket)
+		policy.grace_ns = VARVE_GRACE_AUTO;
+	return varve_policy_check(&policy, err);
 }
 
 static int open_store(const struct varve_options *o, const char *path, struct varve_store **ret,
@@ -201,18 +207,41 @@ static int run(const struct varve_options *o, struct varve_store *store, const c
 	return EXIT_OK;
 }
 
+/* What a good command line asks for. */
+static int mount_store(const struct varve_options *o)
+{
+	cleanup_free char *mountpoint = NULL;
+	cleanup_free char *path = NULL;
+	struct varve_store *store;
+	struct varve_err err = {0};
+	int r = varve_mountpoint_prepare(o->mountpoint, &mountpoint, &err);
+
+	if (r == 0)
+		r = varve_mountpoint_check_store(o->store, mountpoint, &path, &err);
+	if (r < 0)
+		return fail(&err, r, o->mountpoint);
+	if (o->fake)
+		return EXIT_OK;
+	r = open_store(o, path, &store, &err);
+	if (r < 0) {
+		(void)fail(&err, r, path);
+		/* Of varve.conf, or of options that do not go together with it. */
+		return r == -EINVAL ? EXIT_MISUSED : EXIT_FAILED;
+	}
+	return run(o, store, path, mountpoint);
+}
+
 int main(int argc, char *argv[])
 {
 	struct varve_options o;
 	struct varve_err err = {0};
-	struct varve_store *store = NULL;
-	cleanup_free char *mountpoint = NULL;
-	cleanup_free char *path = NULL;
 	int status = EXIT_OK;
 	int r;
 
 	varve_daemon_open_std();
 	varve_log_init("varvefs", 0, VARVE_LOG_INFO);
+	(void)umask(0); /* modes are the callers' business */
+	varve_daemon_raise_nofile();
 	r = varve_options_parse(argc, argv, &o, &err);
 	if (r == 0 && !o.help && !o.version)
 		r = check_store_options(&o, &err);
@@ -222,21 +251,8 @@ int main(int argc, char *argv[])
 		print_help();
 	else if (o.version)
 		(void)puts("varvefs " VARVE_VERSION);
-	if (r < 0 || o.help || o.version)
-		goto out;
-
-	(void)umask(0); /* modes are the callers' business */
-	varve_daemon_raise_nofile();
-	r = varve_mountpoint_prepare(o.mountpoint, &mountpoint, &err);
-	if (r == 0)
-		r = varve_mountpoint_check_store(o.store, mountpoint, &path, &err);
-	if (r == 0 && !o.fake)
-		r = open_store(&o, path, &store, &err);
-	if (r < 0)
-		status = fail(&err, r, o.store);
-	else if (!o.fake)
-		status = run(&o, store, path, mountpoint);
-out:
+	else
+		status = mount_store(&o);
 	varve_options_done(&o);
 	return status;
 }
