@@ -1,0 +1,32 @@
+/*
+ * Locks. The order in which they may be taken, outermost first (a lock may be skipped, never taken
+ * against this order); each name's comment beside its field says what it guards:
+ *
+ *   handle.lock -> store.mutate -> store.trash -> bucket.gate -> file.lock -> bucket.shelf -> store.ns
+ *   -> leaves: inos, audit, tombs, cache, control
+ *
+ * store.ns is never held across I/O. docs/architecture.md has the reasons.
+ */
+#pragma once
+
+#include <pthread.h>
+
+static inline pthread_mutex_t *varve_lock(pthread_mutex_t *m)
+{
+	(void)pthread_mutex_lock(m);
+	return m;
+}
+
+static inline void varve_unlock_p(pthread_mutex_t **m)
+{
+	if (*m)
+		(void)pthread_mutex_unlock(*m);
+}
+
+#define VARVE_GUARD_NAME2(line) guard_##line
+#define VARVE_GUARD_NAME(line) VARVE_GUARD_NAME2(line)
+
+/* Holds the mutex to the end of the enclosing block. */
+#define guard(m)                                                                                   \
+	pthread_mutex_t *VARVE_GUARD_NAME(__LINE__)                                                \
+		__attribute__((cleanup(varve_unlock_p), unused)) = varve_lock(m)
