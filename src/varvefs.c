@@ -238,7 +238,7 @@ int main(int argc, char *argv[])
 	int status = EXIT_OK;
 	int r;
 
-	varve_daemon_open_std();
+	varve_daemon_clean_fds();
 	varve_log_init("varvefs", 0, VARVE_LOG_INFO);
 	(void)umask(0); /* modes are the callers' business */
 	varve_daemon_raise_nofile();

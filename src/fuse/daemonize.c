@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,8 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "base/log.h"
 
 /* The parent's part: waits for the child's byte, else for its end. */
 static _Noreturn void wait_for_child(pid_t child, int fd)
@@ -27,6 +30,8 @@ static _Noreturn void wait_for_child(pid_t child, int fd)
 	while (waitpid(child, &status, 0) < 0)
 		if (errno != EINTR)
 			_exit(1);
+	if (WIFSIGNALED(status))
+		varve_error("the daemon was killed by signal %d", WTERMSIG(status));
 	_exit(WIFEXITED(status) && WEXITSTATUS(status) ? WEXITSTATUS(status) : 1);
 }
 
@@ -106,10 +111,11 @@ void varve_daemon_stopping(void)
 	notify_manager("STOPPING=1\n");
 }
 
-void varve_daemon_open_std(void)
+void varve_daemon_clean_fds(void)
 {
 	int fd;
 
+	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0);
 	do
 		fd = open("/dev/null", O_RDWR);
 	while (fd >= 0 && fd <= STDERR_FILENO);

@@ -21,9 +21,10 @@ void varve_daemon_ready(int ready_fd);
 /* Tells the service manager that we are about to end. */
 void varve_daemon_stopping(void);
 
-/* Opens /dev/null for whichever of stdin, stdout and stderr is closed, before something else gets
- * its number. */
-void varve_daemon_open_std(void);
+/* What the caller left open above stderr is closed: it may well be a file of a mount that this
+ * daemon replaces. Whichever of stdin, stdout and stderr is closed becomes /dev/null, before
+ * something else gets its number. First of all. */
+void varve_daemon_clean_fds(void);
 
 /* RLIMIT_NOFILE up to what is allowed. */
 void varve_daemon_raise_nofile(void);
