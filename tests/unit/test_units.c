@@ -288,6 +288,7 @@ static const struct {
 	{UINT64_C(1503238554), "1.4 GiB"},
 	{UINT64_C(1) << 40, "1.0 TiB"},
 	{UINT64_C(1) << 50, "1.0 PiB"},
+	{(UINT64_C(1) << 60) - 1, "1.0 EiB"},
 	{UINT64_C(1) << 60, "1.0 EiB"},
 	{UINT64_MAX, "16.0 EiB"},
 };
