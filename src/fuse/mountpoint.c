@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,6 +122,15 @@ static int detach_dead(const char *path, struct varve_err *err)
 	return r;
 }
 
+/* stat(2) that also asks whoever serves the folder: what the kernel has cached of a dead mount's
+ * root still answers the one, but never statfs(2). */
+static int stat_served(const char *path, struct stat *ret)
+{
+	struct statfs fs;
+
+	return stat(path, ret) < 0 || statfs(path, &fs) < 0 ? -errno : 0;
+}
+
 int varve_mountpoint_prepare(const char *path, char **ret, struct varve_err *err)
 {
 	cleanup_free char *real = NULL;
@@ -133,9 +143,9 @@ int varve_mountpoint_prepare(const char *path, char **ret, struct varve_err *err
 				     path, path);
 	if (r < 0)
 		return varve_err_wrap(err, r, "mountpoint '%s'", path);
-	for (unsigned i = 0; stat(real, &st) < 0; i++) {
-		if ((errno != ENOTCONN && errno != ECONNABORTED) || i == DEAD_MAX)
-			return varve_err_wrap(err, -errno, "mountpoint '%s'", real);
+	for (unsigned i = 0; (r = stat_served(real, &st)) < 0; i++) {
+		if ((r != -ENOTCONN && r != -ECONNABORTED) || i == DEAD_MAX)
+			return varve_err_wrap(err, r, "mountpoint '%s'", real);
 		r = detach_dead(real, err);
 		if (r < 0)
 			return r;
