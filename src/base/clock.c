@@ -81,3 +81,12 @@ const struct varve_clock *varve_clock_system(void)
 
 	return &system_clock;
 }
+
+int64_t varve_clock_step_ns(void)
+{
+#ifdef VARVE_TEST_HOOKS
+	if (getenv("VARVE_TEST_CLOCK"))
+		return VARVE_NS_PER_S / 100;
+#endif
+	return VARVE_NS_PER_S;
+}

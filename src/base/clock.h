@@ -19,6 +19,9 @@ struct varve_clock {
  * "synchronised"; tests move the clock by writing that file. */
 const struct varve_clock *varve_clock_system(void);
 
+/* How long a clock that is set may go unnoticed: a second; with a test's clock 10 ms. */
+int64_t varve_clock_step_ns(void);
+
 static inline int64_t varve_clock_realtime(const struct varve_clock *c)
 {
 	return c->realtime_ns(c->ctx);

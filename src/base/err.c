@@ -18,18 +18,19 @@ int varve_err_set(struct varve_err *err, int code, const char *fmt, ...)
 
 int varve_err_wrap(struct varve_err *err, int code, const char *fmt, ...)
 {
-	char context[sizeof(err->msg)];
-	char whole[2 * sizeof(err->msg)];
+	struct varve_err inner;
 	va_list ap;
+	int n;
 
 	if (!err)
 		return code;
+	inner = *err;
 	va_start(ap, fmt);
-	(void)vsnprintf(context, sizeof(context), fmt, ap);
+	n = vsnprintf(err->msg, sizeof(err->msg), fmt, ap);
 	va_end(ap);
-	(void)snprintf(whole, sizeof(whole), "%s: %s", context,
-		       err->msg[0] ? err->msg : strerror(-code));
-	whole[sizeof(err->msg) - 1] = '\0';
-	memcpy(err->msg, whole, sizeof(err->msg));
+	/* Too long a text is cut: the context is what matters most. */
+	if (n >= 0 && (size_t)n < sizeof(err->msg))
+		(void)!snprintf(err->msg + n, sizeof(err->msg) - (size_t)n, ": %.400s",
+				inner.msg[0] ? inner.msg : strerror(-code));
 	return code;
 }

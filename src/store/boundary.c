@@ -1,0 +1,374 @@
+/*
+ * The boundary: from bucket A to bucket B, and later the shutting of A's gate.
+ *
+ * What it costs grows with the files that writers hold, not with the files of the bucket: A keeps its
+ * tree, B begins with an empty one, the skeleton of current/ stays as it is. Nothing is written in
+ * the critical section; that B is current follows from the clock alone, and B's directory is made
+ * with its first part.
+ */
+#include "store/core.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "store/entry.h"
+#include "store/file.h"
+
+/* -- the clock record: high-water mark, and the current bucket's run of stream numbers -- */
+
+#define CLOCK_RECORD_BYTES (8 + 8 + 8 + 8)
+
+int varve_clock_keep(struct varve_store *s)
+{
+	unsigned char b[CLOCK_RECORD_BYTES];
+	int64_t mark;
+	int r;
+
+	{
+		guard(&s->ns);
+		mark = varve_believed_now(s);
+		varve_put_le64(b, (uint64_t)mark);
+		varve_put_le64(b + 8, (uint64_t)s->current->start_ns);
+		varve_put_le64(b + 16, s->serial_base);
+		varve_put_le64(b + 24, s->serial_n);
+	}
+	r = varve_slots_write(s->clock_slots, b, sizeof(b));
+	if (r == 0)
+		s->kept_mark_ns = mark;
+	return r;
+}
+
+/* -- names of new windows -- */
+
+static bool name_is_taken(struct varve_store *s, const char *name)
+{
+	struct stat st;
+
+	return varve_bucket_find(s, name) || fstatat(s->sealed_fd, name, &st, 0) == 0 ||
+	       fstatat(s->open_fd, name, &st, 0) == 0;
+}
+
+/* The window of now. Where its name was used already (the length was changed twice, or a bucket of
+ * the same window was dropped and the clock stands still) it begins at this second instead: there
+ * are never two buckets of one name. ns held: the two stats are of the store's own folders. */
+static int window_for(struct varve_store *s, int64_t now_ns, struct varve_window *ret)
+{
+	const struct varve_length second = {VARVE_UNIT_SECONDS, 1};
+	int64_t end, at = now_ns;
+	int r = varve_window_at(&s->policy.bucket, now_ns, ret);
+
+	end = ret->end_ns;
+	while (r == 0 && name_is_taken(s, ret->name)) {
+		r = varve_window_at(&second, at, ret);
+		at += VARVE_NS_PER_S;
+		if (ret->end_ns < end)
+			ret->end_ns = end;
+	}
+	return r;
+}
+
+int varve_open_window(struct varve_store *s, int64_t now_ns)
+{
+	struct varve_window w;
+	struct varve_bucket *b;
+	uint64_t ino, base, n;
+	int r = varve_ino_next(s, &ino);
+
+	if (r == 0)
+		r = varve_ino_streams(s, &base, &n);
+	if (r < 0)
+		return r;
+	guard(&s->ns);
+	r = window_for(s, now_ns, &w);
+	if (r < 0)
+		return r;
+	b = varve_bucket_new(w.name, w.start_ns, w.end_ns, ino);
+	if (!b)
+		return -ENOMEM;
+	r = varve_bucket_root(s, b);
+	if (r == 0)
+		r = varve_bucket_list(s, b);
+	varve_bucket_unref(s, b);
+	if (r < 0)
+		return r;
+	s->current = b;
+	s->serial_base = base;
+	s->serial_n = n;
+	return 0;
+}
+
+/* -- successors -- */
+
+/* The SDIR at a DDIR's path, made anew where it was removed meanwhile: a writer's next line must have
+ * a place to go. mutate held, ns not. */
+static int revive_sdir(struct varve_store *s, struct varve_node *ddir, struct varve_node **ret)
+{
+	struct varve_node *sdir = ddir->sdir, *up, *again;
+	struct varve_caller who = {.uid = ddir->attr.st_uid, .gid = ddir->attr.st_gid};
+	struct varve_entry entry;
+	int r;
+
+	{
+		guard(&s->ns);
+		if (sdir && (sdir->linked || sdir == s->current_dir)) {
+			*ret = sdir;
+			return 0;
+		}
+	}
+	if (!ddir->parent)
+		return -ESTALE;
+	r = revive_sdir(s, ddir->parent, &up);
+	if (r < 0)
+		return r;
+	{
+		guard(&s->ns);
+		again = varve_node_child(up, ddir->name);
+	}
+	if (!again) {
+		/* mkdir takes mutate itself. */
+		(void)pthread_mutex_unlock(&s->mutate);
+		r = varve_store_mkdir(s, &who, up->ino, ddir->name, ddir->attr.st_mode, &entry);
+		(void)pthread_mutex_lock(&s->mutate);
+		if (r == 0)
+			varve_store_forget(s, entry.id, 1);
+		guard(&s->ns);
+		again = varve_node_child(up, ddir->name);
+	}
+	if (!again || again->kind != VARVE_KIND_SDIR)
+		return r < 0 ? r : -ENOTDIR;
+	*ret = again;
+	return 0;
+}
+
+/* The file at this name of the current bucket, made in memory when there is none; ns held. */
+static int successor_at(struct varve_store *s, struct varve_node *sdir, struct varve_node *f,
+			struct varve_node **ret)
+{
+	struct varve_node *c = varve_current_child(s, sdir, f->name), *d, *n;
+	uint64_t ino;
+	int r;
+
+	if (c && c->kind == VARVE_KIND_FILE && !c->is_link) {
+		*ret = c;
+		return 0;
+	}
+	if (c && c->kind == VARVE_KIND_STREAM)
+		return varve_stream_file(s, c, ret);
+	if (c)
+		return -EEXIST;
+	r = varve_sdir_ddir(s, sdir, &d);
+	if (r < 0)
+		return r;
+	ino = varve_ino_take(s);
+	if (!ino)
+		return -EAGAIN;
+	n = varve_node_new(s, VARVE_KIND_FILE, ino);
+	if (!n)
+		return -ENOMEM;
+	n->attr = f->attr;
+	n->attr.st_ino = ino;
+	n->attr.st_size = n->attr.st_blocks = 0;
+	n->last = '\n';
+	n->bucket = varve_bucket_ref(s->current);
+	r = varve_node_link(d, n, f->name);
+	if (r == 0)
+		*ret = n;
+	varve_node_unref(s, n);
+	return r;
+}
+
+static bool is_stream(struct varve_node *f)
+{
+	struct varve_node *c = f->parent->sdir ? varve_node_child(f->parent->sdir, f->name) : NULL;
+
+	return c && c->kind == VARVE_KIND_STREAM;
+}
+
+/* At the boundary: what writers hold of A's streams goes on in B. ns held. */
+static int give_successors(struct varve_store *s, struct varve_bucket *a)
+{
+	for (struct varve_node *f = a->written; f; f = f->next_written) {
+		struct varve_node *succ;
+		int r;
+
+		/* Removed while held: it goes on as on any filesystem, nameless. */
+		if (!f->writers || !f->linked || f->succ || !is_stream(f))
+			continue;
+		r = successor_at(s, f->parent->sdir, f, &succ);
+		if (r < 0)
+			return r;
+		f->succ = varve_node_ref(succ);
+	}
+	return 0;
+}
+
+static uint32_t count_written(struct varve_bucket *a)
+{
+	uint32_t n = 0;
+
+	for (struct varve_node *f = a->written; f; f = f->next_written)
+		n++;
+	return n;
+}
+
+/* A thousand machines are not to compress at the same moment: up to a fortieth of the window, 30 s at
+ * most, by chance. */
+static int64_t jitter(const struct varve_bucket *b)
+{
+	int64_t most = (b->end_ns - b->start_ns) / 40;
+	uint32_t chance = 0;
+
+	if (most > 30 * VARVE_NS_PER_S)
+		most = 30 * VARVE_NS_PER_S;
+	(void)!getrandom(&chance, sizeof(chance), GRND_NONBLOCK);
+	return (int64_t)((double)most * chance / UINT32_MAX);
+}
+
+int varve_boundary_step(struct varve_store *s, int64_t now_ns)
+{
+	struct varve_bucket *a = s->current;
+	int64_t boot = varve_clock_boottime(s->clock), grace;
+	uint32_t held;
+	bool early;
+	int r;
+
+	{
+		guard(&s->ns);
+		held = count_written(a);
+	}
+	r = varve_ino_ready(s);
+	if (r == 0)
+		r = varve_open_window(s, now_ns);
+	if (r < 0)
+		return r;
+	grace = varve_policy_grace(&s->policy, a->end_ns - a->start_ns) + jitter(a);
+	for (;;) {
+		{
+			guard(&s->ns);
+			a->state = VARVE_BUCKET_CLOSING;
+			a->grace_end_ns = now_ns + grace;
+			early = a->promise_boot_ns > boot + VARVE_NS_PER_S / 20;
+			r = give_successors(s, a);
+		}
+		if (r != -EAGAIN)
+			break;
+		r = varve_ino_ready(s);
+		if (r < 0)
+			break;
+	}
+	if (r < 0)
+		varve_error("boundary at the end of bucket '%s': %s; writers that could not be moved "
+			    "go on in it until it is sealed", a->name, strerror(-r));
+	varve_crash_point("boundary.done");
+	r = varve_clock_keep(s);
+	if (r < 0)
+		varve_error("the clock's high-water mark can't be written to 'meta/clock': %s",
+			    strerror(-r));
+	varve_info("boundary: bucket '%s' is closing, '%s' is open; %u files held by writers", a->name,
+		   s->current->name, held);
+	if (early && s->events.entry_gone)
+		s->events.entry_gone(s->events.ctx, VARVE_ID_ROOT, "current");
+	return 0;
+}
+
+/* -- the end of the grace -- */
+
+/* One file's successor, as a stream of its path. */
+static int settle(struct varve_store *s, struct varve_node *f, struct varve_node *dir)
+{
+	struct varve_node *sdir, *succ;
+	int r;
+
+	do {
+		r = varve_ino_ready(s);
+		if (r == 0)
+			r = revive_sdir(s, dir, &sdir);
+		if (r < 0)
+			return r;
+		guard(&s->ns);
+		r = successor_at(s, sdir, f, &succ);
+		if (r == 0) {
+			f->succ = varve_node_ref(succ);
+			(void)varve_node_ref(succ);
+		}
+	} while (r == -EAGAIN);
+	if (r < 0)
+		return r;
+	/* That the path is a stream now matters at the next boundary only: a failure is no reason to
+	 * hold the writer up. */
+	r = varve_file_make_part(s, succ);
+	if (r == 0)
+		r = varve_stream_mark(s, succ);
+	if (r < 0)
+		varve_warning("'current/%s' can't be marked as a stream: %s", f->name, strerror(-r));
+	varve_node_put(s, succ);
+	return 0;
+}
+
+/* Every file that writers still hold gets a successor: an object goes on as a stream of its path. */
+static void settle_writers(struct varve_store *s, struct varve_bucket *a)
+{
+	for (;;) {
+		struct varve_node *f, *dir;
+		int r;
+
+		{
+			guard(&s->ns);
+			for (f = a->written; f; f = f->next_written)
+				if (f->writers && f->linked && !f->succ && !f->stuck)
+					break;
+			if (!f)
+				return;
+			(void)varve_node_ref(f);
+			dir = f->parent;
+		}
+		r = settle(s, f, dir);
+		if (r < 0) {
+			f->stuck = true;
+			varve_warning("bucket '%s': what holds '%s' open for writing can't go on in "
+				      "bucket '%s': %s; its writes will fail until it opens the file anew",
+				      a->name, f->name, s->current->name, strerror(-r));
+		}
+		varve_node_put(s, f);
+	}
+}
+
+int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b)
+{
+	settle_writers(s, b);
+	/* Waits for the writes that are under way; those that come now find it shut. */
+	(void)pthread_rwlock_wrlock(&b->gate);
+	{
+		guard(&s->ns);
+		b->shut = true;
+	}
+	(void)pthread_rwlock_unlock(&b->gate);
+	return 0;
+}
+
+void varve_bucket_forget_tree(struct varve_store *s, struct varve_bucket *b)
+{
+	while (b->written) {
+		struct varve_node *f = b->written;
+
+		b->written = f->next_written;
+		f->next_written = NULL;
+		f->in_written = false;
+		varve_node_unref(s, f);
+	}
+	if (b->root) {
+		struct varve_node *root = b->root;
+
+		b->root = NULL;
+		while (root->n_children)
+			for (uint32_t i = 0; i < root->n_chains; i++)
+				if (root->chains[i])
+					varve_tree_drop(s, root->chains[i]);
+		root->linked = false;
+		varve_node_unref(s, root);
+	}
+}

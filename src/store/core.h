@@ -1,0 +1,394 @@
+/*
+ * The store's insides, shared by the modules of store/ that make up the facade (store.h), and by
+ * nobody else. docs/architecture.md tells how they fit together.
+ *
+ * Names in memory. What is not sealed is kept in memory as trees of nodes: the skeleton of current/
+ * (SDIR, with STREAM markers), one tree of DDIR and FILE a bucket, and .staging/ (XDIR, FILE). A
+ * directory of current/ is the union of its SDIR and of the current bucket's DDIR at the same path.
+ * What is sealed is read from its index; only what the caller has looked up has a node (SEALED).
+ *
+ * Invariants:
+ *  (1) A node is in the id table from its first reference to its last; ids are never used again.
+ *  (2) A FILE with a part is linked on disk exactly where its parents' names say, below
+ *      open/BUCKET/CLASS/TABLET/ or staging/. A FILE without a part holds no bytes: it is a stream
+ *      that nothing was written to in this bucket, or is about to get its part.
+ *  (3) Bytes go into a bucket's parts only while its gate is held shared and is not shut. Once shut
+ *      it stays so; the sealer and the drop rely on it.
+ *  (4) A FILE's successor is in a later bucket; it is set once, by the boundary or when the gate is
+ *      shut, and writers only ever move to it.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "base/cleanup.h"
+#include "base/sync.h"
+#include "base/sys.h"
+#include "store/audit.h"
+#include "store/cache.h"
+#include "store/segment.h"
+#include "store/slots.h"
+#include "store/store.h"
+#include "store/timekeeper.h"
+#include "store/tombs.h"
+
+#define VARVE_ID_CURRENT UINT64_C(2)
+#define VARVE_ID_STAGING UINT64_C(3)
+#define VARVE_ID_OPEN_LINK UINT64_C(4)
+#define VARVE_FIRST_INO UINT64_C(1024)
+#define VARVE_INO_LIMIT (UINT64_C(1) << 53)
+
+#define VARVE_XATTR_INO "user.varve.ino"       /* decimal st_ino of a file or directory */
+#define VARVE_XATTR_TYPE "user.varve.type"     /* "l": the content is a symbolic link's target */
+#define VARVE_XATTR_BUCKET "user.varve.bucket" /* of open/BUCKET, sealed/BUCKET: "INO START END[ FILES BYTES]" */
+#define VARVE_XATTR_SERIAL "user.varve.serial" /* of a stream in tree/: decimal, see ino.c */
+
+#define VARVE_LINE_MAX (64 * 1024) /* how far an unfinished line may go on into the older bucket */
+
+enum varve_kind {
+	VARVE_KIND_ROOT,
+	VARVE_KIND_OPEN_LINK, /* 2026-11-30 -> current */
+	VARVE_KIND_SDIR,
+	VARVE_KIND_STREAM, /* a marker below an SDIR; has no id of its own */
+	VARVE_KIND_DDIR,
+	VARVE_KIND_XDIR,
+	VARVE_KIND_FILE,
+	VARVE_KIND_SEALED,
+};
+
+struct varve_part; /* an open descriptor of a part, counted: see part.h */
+struct varve_bucket;
+
+struct varve_node {
+	/* -- immutable after the node is made, but that FILE may become SEALED -- */
+	enum varve_kind kind; /* changes are made under ns */
+	uint64_t ino;
+
+	/* -- guarded by store.ns -- */
+	uint32_t refs;	  /* parent's link, kernel's lookups (one for all), handles, pointers from nodes */
+	uint64_t nlookup; /* given out by lookup, to be forgotten */
+	struct varve_node *id_next; /* in the id table's chain */
+	struct varve_node *parent;  /* kept, unreferenced by name, while linked; referenced */
+	struct varve_node *sibling; /* in the parent's chain */
+	char *name;
+	uint32_t name_hash;
+	bool linked;		   /* its parent lists it */
+	struct varve_node **chains; /* children, by hash of the name */
+	uint32_t n_chains, n_children;
+	struct stat attr; /* as last seen; of a FILE with an open part: ask the part */
+	struct varve_bucket *bucket; /* DDIR, FILE (NULL: in .staging/), SEALED */
+
+	/* -- SDIR and DDIR, guarded by store.ns -- */
+	struct varve_node *ddir; /* SDIR: its DDIR, right while ddir->bucket is the current one; weak */
+	struct varve_node *sdir; /* DDIR: the SDIR at its path when it was made; referenced */
+	uint32_t on_disk;	 /* DDIR: bit p: the directory is there in place p */
+
+	/* -- FILE -- */
+	struct varve_part *part; /* ns; NULL: not open, or none */
+	bool has_part;		 /* ns, changed under store.mutate */
+	bool is_link;
+	uint64_t serial; /* STREAM: gives the st_ino of its file in a bucket in which nothing was
+			  * written to it, see ino.c */
+	uint16_t place;
+	uint32_t handles;    /* ns; open handles on it */
+	uint32_t writers;    /* ns; writable handles that came by current/ */
+	struct varve_node *succ; /* ns; referenced: see invariant (4) */
+	bool stuck;		 /* mutate; no successor could be made for it, said */
+	struct varve_node *next_written; /* ns; in bucket.written */
+	bool in_written;
+	pthread_mutex_t lock; /* "file": size, last, late; held over the append to its part */
+	uint64_t size;	      /* of the part */
+	int last;	      /* its last byte; -1: not known */
+	uint32_t late;	      /* bytes added after the boundary to finish a line */
+	atomic_bool linked_durably; /* the part's directory was fsynced since the link */
+
+	/* -- SEALED: immutable -- */
+	uint16_t tab;	 /* which of the bucket's tablets */
+	uint32_t member; /* in its index */
+	bool tab_none;	 /* the bucket's own directory: no tablet need be readable */
+};
+
+/* One class x tablet, by its number the same in the whole store. */
+struct varve_place {
+	char class_name[VARVE_CLASS_NAME_MAX];
+	char tablet[VARVE_CLASS_NAME_MAX];
+};
+
+/* A sealed bucket's tablet. */
+struct varve_tab {
+	struct varve_place at;
+	struct varve_segment *seg; /* shelf; NULL: not open */
+	bool bad;		   /* shelf; opening it failed, logged */
+	uint64_t allocated;	   /* bytes on the backing filesystem */
+};
+
+struct varve_bucket {
+	/* -- immutable -- */
+	char name[VARVE_BUCKET_NAME_MAX];
+	int64_t start_ns, end_ns;
+	uint64_t ino; /* of its own (dated) directory */
+
+	/* -- guarded by store.ns -- */
+	uint32_t refs;
+	enum varve_bucket_state state;
+	struct varve_node *root;    /* DDIR; NULL once sealed */
+	struct varve_node *written; /* FILEs that have, or had, writers from current/ */
+	int64_t grace_end_ns;	    /* believed time; closing only */
+	int64_t promise_boot_ns;    /* boot time until which names under current/ were let be cached */
+	bool held;
+	bool damaged;
+	bool sealing, dropping; /* being worked on by the sealer, by a drop */
+	bool hurry;		/* `varve seal`: the grace ends now */
+	bool seal_failed;	/* logged; tried again at retry_ns (boot time) */
+	int64_t retry_ns;
+	uint64_t files, bytes; /* sealed: from the index, once known; UINT64_MAX: not known */
+
+	/* -- own locks -- */
+	pthread_rwlock_t gate; /* "gate": shared by every write into the bucket's parts */
+	bool shut;	       /* gate: no more bytes, ever */
+	bool dir_made;	       /* mutate: open/BUCKET is there */
+	atomic_uint_fast64_t allocated; /* unsealed: sum of its parts' sizes, rounded up to blocks */
+	pthread_mutex_t shelf; /* "shelf": tabs' segments; held over the opening of one */
+	struct varve_tab *tabs;
+	uint32_t n_tabs;
+	int64_t used_boot_ns; /* shelf; when a segment was last asked for */
+	struct varve_tombs *tombs; /* shelf; NULL: not open yet */
+};
+
+struct varve_handle {
+	uint64_t fh;
+	uint32_t refs; /* ns */
+	bool is_dir;
+	int flags; /* open(2)'s */
+	bool dated; /* opened by the dated path */
+	bool readable, writable;
+
+	pthread_mutex_t lock; /* "handle": all below */
+	struct varve_node *file; /* referenced; changed under lock and ns; moves to successors */
+	uint64_t next_off; /* the offset at which the caller's next write would go on */
+	bool dirty;	   /* wrote to `file` since the last fsync */
+	struct varve_node **unsynced; /* files it wrote to and moved on from; referenced */
+	uint32_t n_unsynced;
+
+	struct varve_segment *seg; /* ns; opened on a sealed file, or its bucket was dropped */
+	uint32_t member;	   /* ns */
+
+	struct varve_dirent *list; /* directory: what opendir or rewinddir saw */
+	uint32_t n_list;
+};
+
+struct varve_dirent {
+	char *name;
+	uint64_t ino;
+	mode_t type;
+};
+
+struct varve_store {
+	/* -- immutable after open -- */
+	char *path;
+	int dirfd;	/* STORE */
+	int lock_fd;
+	int meta_fd, tree_fd, open_fd, sealed_fd, staging_fd, trash_fd, tombs_fd, holds_fd;
+	struct varve_policy policy;
+	const struct varve_clock *clock;
+	struct varve_store_events events;
+	uid_t uid; /* the daemon's */
+	struct varve_cache *cache;
+	struct varve_audit *audit;
+
+	pthread_mutex_t mutate; /* "mutate": changes to names, in memory and on disk together, the
+				 * boundary, and shutting gates. Held over metadata I/O: only those
+				 * who change names wait for it, never a read, a write or a lookup */
+
+	pthread_mutex_t ns; /* "ns": all that says so above, and below; never held over I/O */
+	struct varve_node **id_chains;
+	uint32_t n_id_chains, n_ids;
+	struct varve_handle **handles;
+	uint32_t n_handles, handles_size, *free_handles, n_free_handles, handle_gen;
+	struct varve_node *root, *current_dir, *staging_dir, *open_link;
+	struct varve_bucket **buckets; /* by start, then name; dropped ones are not in it */
+	uint32_t n_buckets, buckets_size;
+	struct varve_bucket *current;
+	struct varve_bucket **dropped; /* by hand, in the trash, can come back; each referenced */
+	uint32_t n_dropped;
+	struct varve_timekeeper time;
+	bool stopping;
+	uint32_t n_open_segments; /* a hint for the shelf's bound */
+
+	pthread_mutex_t trash; /* "trash": removing from trash/ against taking back from it; under mutate */
+
+	struct varve_place *places; /* ns; grows only; 0 is default/0 */
+	uint32_t n_places;
+
+	pthread_mutex_t inos; /* "inos": the reservation of a block, over its I/O; never taken under ns */
+	atomic_uint_fast64_t next_ino, reserved_ino;
+	struct varve_slots *ino_slots, *clock_slots;
+	uint64_t next_serial;		/* ns */
+	uint64_t serial_base, serial_n; /* ns; the current bucket's, see ino.c */
+
+	/* -- threads: see keeper.c, sealer.c -- */
+	pthread_t keeper, sealer, reaper;
+	bool threads_run;
+	pthread_cond_t wake_keeper, wake_sealer, wake_reaper, sealed_one; /* with ns */
+	atomic_int cancel_seal;
+	struct varve_bucket *sealing_now; /* ns */
+	int64_t kept_mark_ns; /* keeper only: the clock mark as last written */
+	atomic_bool names_dirty; /* tombs were added since the last sync */
+	atomic_uint_fast64_t staging_allocated;
+	atomic_uint_fast64_t trash_allocated;
+	atomic_uint_fast64_t faults;
+	uint64_t tick; /* keeper only */
+	atomic_bool purge; /* the volume runs short: what is in the trash goes at once */
+	bool short_logged; /* keeper only: the volume runs short and nothing is left to drop: said */
+};
+
+/* -- node.c: memory only; all with ns held unless said otherwise -- */
+
+struct varve_node *varve_node_new(struct varve_store *s, enum varve_kind kind, uint64_t ino);
+struct varve_node *varve_node_ref(struct varve_node *n);
+void varve_node_unref(struct varve_store *s, struct varve_node *n); /* NULL is fine */
+int varve_node_link(struct varve_node *parent, struct varve_node *n, const char *name);
+void varve_node_unlink(struct varve_store *s, struct varve_node *n); /* from its parent; drops the link's ref */
+struct varve_node *varve_node_child(const struct varve_node *dir, const char *name);
+struct varve_node *varve_node_by_id(struct varve_store *s, uint64_t id); /* no reference added */
+/* Each child once; the callback must not change the children. */
+void varve_node_each(const struct varve_node *dir, void (*cb)(void *ctx, struct varve_node *n),
+		     void *ctx);
+/* The path below the tree's root, malloc'ed; "" for the root itself. Takes extra: a last component,
+ * or NULL. */
+char *varve_node_path(const struct varve_node *n, const char *extra);
+static inline bool varve_node_is_dir(const struct varve_node *n)
+{
+	return S_ISDIR(n->attr.st_mode);
+}
+
+/* -- buckets (bucket.c); ns held unless said otherwise -- */
+
+struct varve_bucket *varve_bucket_new(const char *name, int64_t start_ns, int64_t end_ns,
+				      uint64_t ino); /* no lock needed */
+struct varve_bucket *varve_bucket_ref(struct varve_bucket *b);
+void varve_bucket_unref(struct varve_store *s, struct varve_bucket *b);
+int varve_bucket_list(struct varve_store *s, struct varve_bucket *b); /* puts it into s->buckets (a ref) */
+void varve_bucket_unlist(struct varve_store *s, struct varve_bucket *b);
+struct varve_bucket *varve_bucket_find(struct varve_store *s, const char *name);
+/* Gives an unsealed bucket its tree's root. */
+int varve_bucket_root(struct varve_store *s, struct varve_bucket *b);
+int64_t varve_believed_now(struct varve_store *s); /* takes a reading of the clock */
+
+/* -- ino.c -- */
+
+uint64_t varve_ino_take(struct varve_store *s); /* memory only; 0: none is reserved, call ready */
+int varve_ino_ready(struct varve_store *s);	/* reserves more when few are left; I/O; ns not held */
+int varve_ino_next(struct varve_store *s, uint64_t *ret); /* may do I/O; ns not held */
+/* Takes a run of numbers for the streams of a new current bucket; mutate held, ns not. */
+int varve_ino_streams(struct varve_store *s, uint64_t *ret_base, uint64_t *ret_n);
+int varve_ino_read_xattr(int fd, uint64_t *ret); /* -ENODATA */
+int varve_ino_write_xattr(int fd, uint64_t ino);
+
+/* -- part.h has the parts on disk -- */
+
+int varve_place_for(struct varve_store *s, const char *path); /* the place of a path of current/ */
+int varve_place_add(struct varve_store *s, const char *class_name, const char *tablet); /* ns; its number */
+
+/* -- handle.c -- */
+
+/* A new handle on file (referenced by it), in the table; NULL: no memory. ns not held. */
+struct varve_handle *varve_handle_new(struct varve_store *s, struct varve_node *file, int flags);
+struct varve_handle *varve_handle_get(struct varve_store *s, uint64_t fh); /* + ref; NULL: no such */
+void varve_handle_put(struct varve_store *s, struct varve_handle *h);
+
+/* -- file.c: FILE nodes and their parts -- */
+
+/* Makes sure that f's part is open; *ret is referenced (varve_part_unref). -ENOENT: it has none. */
+int varve_file_part(struct varve_store *s, struct varve_node *f, struct varve_part **ret);
+/* Gives a FILE without part its part, as a file of its bucket, from the stream's marker. mutate held. */
+int varve_file_make_part(struct varve_store *s, struct varve_node *f);
+/* The file that a writer by current/ writes to now: f, or the newest successor; ns held. */
+struct varve_node *varve_file_newest(struct varve_node *f);
+/* The attributes of a FILE as they are; ns not held. */
+int varve_file_stat(struct varve_store *s, struct varve_node *f, struct stat *ret);
+int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size);
+int varve_handle_fsync(struct varve_store *s, struct varve_handle *h);
+
+/* -- names of current/, closing buckets and .staging/ (names.c, current.c) -- */
+
+/* The DDIR of an SDIR in the current bucket, made in memory when absent; mutate or ns-only: ns held. */
+int varve_sdir_ddir(struct varve_store *s, struct varve_node *sdir, struct varve_node **ret);
+/* The DDIR where it is in the current bucket, or NULL; ns held. */
+struct varve_node *varve_sdir_ddir_if(struct varve_store *s, struct varve_node *sdir);
+/* A child of a directory of current/ by name: SDIR, FILE or STREAM; NULL; ns held. */
+struct varve_node *varve_current_child(struct varve_store *s, struct varve_node *sdir,
+				       const char *name);
+/* The FILE of the current bucket for a stream marker, made in memory when absent; ns held.
+ * -EAGAIN: varve_ino_ready has to be called first. */
+int varve_stream_file(struct varve_store *s, struct varve_node *stream, struct varve_node **ret);
+/* Marks the path of f (a FILE of the current bucket) as a stream; mutate held. */
+int varve_stream_mark(struct varve_store *s, struct varve_node *f);
+/* Makes the DDIR's directory on disk in a place, parents first; mutate held. */
+int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned place);
+
+/* -- sealed.c -- */
+
+/* The tablet's segment, referenced; shelf taken inside. -EIO (via -EBADMSG): it can't be read. */
+int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t tab,
+			 struct varve_segment **ret);
+int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct varve_tombs **ret);
+int varve_sealed_lookup(struct varve_store *s, struct varve_node *dir, const char *name,
+			struct varve_entry *ret);
+int varve_sealed_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h);
+int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *ret);
+int varve_sealed_remove(struct varve_store *s, struct varve_node *dir, const char *name, bool is_dir);
+int varve_sealed_bucket_node(struct varve_store *s, struct varve_bucket *b,
+			     struct varve_node **ret); /* ns held; its own directory's node, + ref */
+ssize_t varve_sealed_getxattr(struct varve_store *s, struct varve_node *n, const char *name,
+			      void *buf, size_t size);
+ssize_t varve_sealed_listxattr(struct varve_store *s, struct varve_node *n, char *buf, size_t size);
+/* Fills a handle's dirent list; helpers shared with dir.c. */
+int varve_dirent_add(struct varve_handle *h, const char *name, size_t len, uint64_t ino,
+		     mode_t type);
+/* Reads the sealed bucket's directory on disk into b->tabs (allocated sizes). No lock: before it is listed, or shelf held. */
+int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b);
+
+/* What VARVE_XATTR_BUCKET tells; UINT64_MAX: it does not. */
+struct varve_bucket_facts {
+	uint64_t ino, files, bytes;
+	int64_t start_ns, end_ns;
+};
+
+/* -- steps of the life cycle -- */
+
+int varve_boundary_step(struct varve_store *s, int64_t now_ns); /* mutate held; to the window of now */
+/* Shuts the gate of a closing bucket; what writers still hold gets its successor. mutate held. */
+int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b);
+int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b); /* sealer thread only */
+int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_drop_cause cause,
+		      const struct varve_caller *who, int64_t cutoff_ns, struct varve_err *err);
+int varve_retention_step(struct varve_store *s); /* keeper thread: applies policy now */
+void varve_retention_show(struct varve_store *s, struct varve_status *st); /* goes_by, goes_ns, volume */
+int varve_reaper_step(struct varve_store *s, bool *ret_more); /* reaper thread: empties the trash */
+/* Writes VARVE_XATTR_BUCKET onto a bucket's directory. */
+int varve_bucket_note(int parent_fd, const char *name, const struct varve_bucket_facts *facts);
+bool varve_bucket_is_empty_dir(struct varve_store *s, struct varve_bucket *b); /* for rmdir=posix */
+void *varve_keeper_main(void *arg);
+void *varve_sealer_main(void *arg);
+void *varve_reaper_main(void *arg);
+int varve_recover(struct varve_store *s, struct varve_err *err); /* at open, alone */
+/* Reads open/NAME into a new bucket's tree; at open, and when a closing bucket comes back. */
+int varve_recover_open(struct varve_store *s, const char *name, struct varve_bucket **ret,
+		       struct varve_err *err);
+/* What a bucket's directory says of itself (VARVE_XATTR_BUCKET), checked; else worked out of the
+ * name. *ret_ino 0: not known. */
+int varve_bucket_facts(struct varve_store *s, int parent_fd, const char *name,
+		       struct varve_bucket_facts *ret);
+/* Begins the window that holds now_ns, as the current bucket; mutate held or at open. */
+int varve_open_window(struct varve_store *s, int64_t now_ns);
+/* A bucket goes, in memory; ns held. */
+void varve_bucket_forget_tree(struct varve_store *s, struct varve_bucket *b);
+void varve_ballast_free(struct varve_store *s); /* gives a full disk some room */
+int varve_ballast_make(struct varve_store *s);
+int varve_clock_keep(struct varve_store *s); /* persists the high-water mark */

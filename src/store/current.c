@@ -1,0 +1,236 @@
+/* The directories of current/: the union of the skeleton and of the current bucket's tree. */
+#include "store/core.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#include "store/part.h"
+
+struct varve_node *varve_sdir_ddir_if(struct varve_store *s, struct varve_node *sdir)
+{
+	if (sdir == s->current_dir)
+		return s->current->root;
+	if (sdir->ddir && sdir->ddir->bucket == s->current && sdir->ddir->linked)
+		return sdir->ddir;
+	return NULL;
+}
+
+int varve_sdir_ddir(struct varve_store *s, struct varve_node *sdir, struct varve_node **ret)
+{
+	struct varve_node *up, *d = varve_sdir_ddir_if(s, sdir);
+	uint64_t ino;
+	int r;
+
+	if (d) {
+		*ret = d;
+		return 0;
+	}
+	if (!sdir->linked)
+		return -ENOENT;
+	/* As deep as a path has components, 2,000 at most. */
+	r = varve_sdir_ddir(s, sdir->parent, &up);
+	if (r < 0)
+		return r;
+	ino = varve_ino_take(s);
+	if (!ino)
+		return -EAGAIN;
+	d = varve_node_new(s, VARVE_KIND_DDIR, ino);
+	if (!d)
+		return -ENOMEM;
+	d->attr = sdir->attr;
+	d->attr.st_ino = ino;
+	d->bucket = varve_bucket_ref(s->current);
+	d->sdir = varve_node_ref(sdir);
+	r = varve_node_link(up, d, sdir->name);
+	if (r == 0) {
+		sdir->ddir = d;
+		*ret = d;
+	}
+	varve_node_unref(s, d);
+	return r;
+}
+
+struct varve_node *varve_current_child(struct varve_store *s, struct varve_node *sdir,
+				       const char *name)
+{
+	struct varve_node *d = varve_sdir_ddir_if(s, sdir);
+	struct varve_node *c = d ? varve_node_child(d, name) : NULL;
+
+	if (c && c->kind == VARVE_KIND_FILE)
+		return c;
+	return varve_node_child(sdir, name);
+}
+
+int varve_stream_file(struct varve_store *s, struct varve_node *stream, struct varve_node **ret)
+{
+	struct varve_node *d, *f;
+	uint64_t ino;
+	int r = varve_sdir_ddir(s, stream->parent, &d);
+
+	if (r < 0)
+		return r;
+	f = varve_node_child(d, stream->name);
+	if (f && f->kind == VARVE_KIND_FILE) {
+		*ret = f;
+		return 0;
+	}
+	if (f)
+		return -EEXIST;
+	ino = stream->serial < s->serial_n ? s->serial_base + stream->serial : 0;
+	/* Only a store whose marks were touched by hand has it in use already. */
+	if (!ino || varve_node_by_id(s, ino))
+		ino = varve_ino_take(s);
+	if (!ino)
+		return -EAGAIN;
+	f = varve_node_new(s, VARVE_KIND_FILE, ino);
+	if (!f)
+		return -ENOMEM;
+	f->attr = stream->attr;
+	f->attr.st_ino = ino;
+	f->attr.st_size = f->attr.st_blocks = 0;
+	f->attr.st_mtim.tv_sec = (time_t)(s->current->start_ns / VARVE_NS_PER_S);
+	f->attr.st_mtim.tv_nsec = 0;
+	f->attr.st_atim = f->attr.st_ctim = f->attr.st_mtim;
+	f->last = '\n';
+	f->bucket = varve_bucket_ref(s->current);
+	r = varve_node_link(d, f, stream->name);
+	if (r == 0)
+		*ret = f;
+	varve_node_unref(s, f);
+	return r;
+}
+
+/* The directory of the bucket itself, with what names it and its window noted on it. */
+static int bucket_on_disk(struct varve_store *s, struct varve_bucket *b)
+{
+	const struct varve_bucket_facts facts = {.ino = b->ino, .files = UINT64_MAX,
+						 .start_ns = b->start_ns, .end_ns = b->end_ns};
+	int r;
+
+	if (b->dir_made)
+		return 0;
+	if (mkdirat(s->open_fd, b->name, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	r = varve_bucket_note(s->open_fd, b->name, &facts);
+	if (r < 0)
+		return r;
+	b->dir_made = true;
+	return 0;
+}
+
+int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned place)
+{
+	struct varve_node *up;
+	struct stat attr;
+	uint64_t ino;
+	cleanup_free char *path = NULL;
+	cleanup_free char *where = NULL;
+	cleanup_close int fd = -1;
+	int r;
+
+	{
+		guard(&s->ns);
+		if (ddir->on_disk & (1u << place))
+			return 0;
+		up = ddir->parent;
+		attr = ddir->attr;
+		ino = ddir->ino;
+		path = varve_node_path(ddir, NULL);
+	}
+	where = path ? varve_part_path(s, ddir->bucket, place, path) : NULL;
+	if (!where)
+		return -ENOMEM;
+	r = up ? varve_ddir_on_disk(s, up, place) : bucket_on_disk(s, ddir->bucket);
+	if (r < 0)
+		return r;
+	if (!up) {
+		r = varve_mkdir_p(s->open_fd, where, 0700);
+		if (r < 0)
+			return r;
+	} else if (mkdirat(s->open_fd, where, 0700) < 0 && errno != EEXIST) {
+		return -errno;
+	}
+	fd = varve_openat(s->open_fd, where, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0)
+		return fd;
+	if ((attr.st_uid != s->uid || attr.st_gid != getegid()) &&
+	    fchown(fd, attr.st_uid, attr.st_gid) < 0 && errno != EPERM)
+		return -errno;
+	if (fchmod(fd, (attr.st_mode & 07777) | 0700) < 0)
+		return -errno;
+	r = varve_ino_write_xattr(fd, ino);
+	if (r < 0)
+		return r;
+	guard(&s->ns);
+	ddir->on_disk |= 1u << place;
+	return 0;
+}
+
+/* Notes the serial on a marker's file. */
+static int write_serial(int fd, uint64_t serial)
+{
+	char text[32];
+	int n = snprintf(text, sizeof(text), "%llu", (unsigned long long)serial);
+
+	return fsetxattr(fd, VARVE_XATTR_SERIAL, text, (size_t)n, 0) < 0 ? -errno : 0;
+}
+
+/* The marker's file in tree/, dressed like the part; an old one is taken over. */
+static int make_marker(struct varve_store *s, const char *path, int part_fd, const struct stat *attr,
+		       uint64_t serial)
+{
+	cleanup_close int fd = varve_openat(s->tree_fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+	int r;
+
+	if (fd < 0)
+		return fd;
+	if (fchown(fd, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
+		return -errno;
+	if (fchmod(fd, attr->st_mode & 0777) < 0)
+		return -errno;
+	r = part_fd >= 0 ? varve_xattrs_copy(part_fd, fd) : 0;
+	return r < 0 ? r : write_serial(fd, serial);
+}
+
+int varve_stream_mark(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_part *part = NULL;
+	struct varve_node *sdir, *stream;
+	struct stat attr;
+	uint64_t serial;
+	cleanup_free char *path = NULL;
+	cleanup_free char *name = NULL;
+	int r;
+
+	{
+		guard(&s->ns);
+		sdir = f->linked && f->parent ? f->parent->sdir : NULL;
+		if (!sdir || f->bucket != s->current || varve_node_child(sdir, f->name))
+			return 0;
+		path = varve_node_path(sdir, f->name);
+		name = strdup(f->name);
+		serial = s->next_serial++;
+	}
+	if (!path || !name)
+		return -ENOMEM;
+	r = varve_file_stat(s, f, &attr);
+	if (r == 0)
+		r = varve_file_part(s, f, &part);
+	if (r == 0)
+		r = make_marker(s, path, part->fd, &attr, serial);
+	varve_part_unref(part);
+	if (r < 0)
+		return r;
+	guard(&s->ns);
+	stream = varve_node_new(s, VARVE_KIND_STREAM, 0);
+	if (!stream)
+		return -ENOMEM;
+	stream->serial = serial;
+	stream->attr = attr;
+	r = varve_node_link(sdir, stream, name);
+	varve_node_unref(s, stream);
+	return r;
+}

@@ -1,0 +1,563 @@
+/* FILE nodes: their parts, opening, truncation, durability. Reading and writing: io.c. */
+#include "store/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <string.h>
+
+#include "store/entry.h"
+#include "store/part.h"
+
+uint64_t varve_blocks_of(uint64_t size)
+{
+	return (size + 4095) & ~UINT64_C(4095);
+}
+
+void varve_file_resized(struct varve_store *s, struct varve_node *f, uint64_t old, uint64_t now)
+{
+	uint64_t more = varve_blocks_of(now) - varve_blocks_of(old);
+
+	(void)atomic_fetch_add(f->bucket ? &f->bucket->allocated : &s->staging_allocated, more);
+}
+
+/* One try: the path may change while it is opened. */
+static int open_once(struct varve_store *s, struct varve_node *f, struct varve_part **ret)
+{
+	cleanup_free char *path = NULL;
+	struct varve_part *part;
+	int base, fd;
+
+	{
+		guard(&s->ns);
+		if (f->part) {
+			*ret = varve_part_ref(f->part);
+			return 0;
+		}
+		if (!f->has_part)
+			return -ENODATA;
+		if (!f->linked)
+			return -ENOENT;
+		path = varve_node_where(s, f, NULL, f->place, &base);
+	}
+	if (!path)
+		return -ENOMEM;
+	fd = varve_part_open(base, path);
+	if (fd < 0)
+		return fd;
+	part = varve_part_new(fd);
+	if (!part)
+		return -ENOMEM;
+	guard(&s->ns);
+	if (f->part) {
+		varve_part_unref(part);
+		part = varve_part_ref(f->part);
+	} else if (f->handles) {
+		f->part = varve_part_ref(part);
+	}
+	*ret = part;
+	return 0;
+}
+
+/* -ENODATA: the file has no part. */
+int varve_file_part(struct varve_store *s, struct varve_node *f, struct varve_part **ret)
+{
+	int r = open_once(s, f, ret);
+
+	if (r != -ENOENT)
+		return r;
+	/* It was being renamed: once no name changes, the path is right. Callers that change names
+	 * themselves hold mutate, and can't meet this. */
+	if (pthread_mutex_trylock(&s->mutate) == 0) {
+		r = open_once(s, f, ret);
+		(void)pthread_mutex_unlock(&s->mutate);
+		return r;
+	}
+	for (int tries = 0; tries < 1000 && r == -ENOENT; tries++) {
+		(void)usleep(1000);
+		r = open_once(s, f, ret);
+	}
+	return r;
+}
+
+/* A file that was removed while it held nothing, and is written to all the same; ns held, but the
+ * file has no name that anybody could wait for. */
+static int make_nameless(struct varve_store *s, struct varve_node *f)
+{
+	int fd = openat(s->meta_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return -errno;
+	f->part = varve_part_new(fd);
+	f->has_part = f->part != NULL;
+	return f->part ? 0 : -ENOMEM;
+}
+
+int varve_file_make_part(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_part_spec spec = {.template_fd = -1};
+	cleanup_close int marker = -1;
+	cleanup_free char *path = NULL;
+	cleanup_free char *tree_path = NULL;
+	struct varve_node *dir;
+	struct stat st;
+	unsigned place;
+	int base, fd, r;
+
+	{
+		guard(&s->ns);
+		if (f->has_part)
+			return 0;
+		dir = f->parent;
+		if (!f->linked)
+			return make_nameless(s, f);
+		tree_path = varve_tree_where(dir, f->name);
+		path = varve_node_path(f, NULL);
+		spec.mode = f->attr.st_mode;
+		spec.uid = f->attr.st_uid;
+		spec.gid = f->attr.st_gid;
+		spec.ino = f->ino;
+	}
+	if (!path || !tree_path)
+		return -ENOMEM;
+	place = (unsigned)varve_place_for(s, path);
+	r = varve_ddir_on_disk(s, dir, place);
+	if (r < 0)
+		return r;
+	marker = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	spec.template_fd = marker;
+	free(steal_ptr(&path));
+	{
+		guard(&s->ns);
+		path = varve_node_where(s, f, NULL, place, &base);
+	}
+	if (!path)
+		return -ENOMEM;
+	/* meta/ has no default ACL: what the stream had is taken from its marker. */
+	fd = varve_part_create(s->meta_fd, base, path, &spec, NULL, 0);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0) {
+		r = -errno;
+		(void)close(fd);
+		return r;
+	}
+	guard(&s->ns);
+	f->has_part = true;
+	f->place = (uint16_t)place;
+	f->attr = st;
+	f->attr.st_ino = f->ino;
+	f->size = 0;
+	f->last = '\n';
+	if (f->handles)
+		f->part = varve_part_new(fd);
+	else
+		(void)close(fd);
+	return f->handles && !f->part ? -ENOMEM : 0;
+}
+
+struct varve_node *varve_file_newest(struct varve_node *f)
+{
+	while (f->succ)
+		f = f->succ;
+	return f;
+}
+
+static void stat_from_part(const struct varve_node *f, const struct stat *st, struct stat *ret)
+{
+	*ret = *st;
+	ret->st_ino = f->ino;
+	ret->st_nlink = f->linked ? 1 : 0;
+	if (f->is_link)
+		ret->st_mode = S_IFLNK | 0777;
+}
+
+int varve_file_stat(struct varve_store *s, struct varve_node *f, struct stat *ret)
+{
+	struct varve_part *part;
+	struct stat st;
+	int r = 0;
+
+	{
+		guard(&s->ns);
+		*ret = f->attr;
+		part = f->part ? varve_part_ref(f->part) : NULL;
+	}
+	if (!part)
+		return 0;
+	if (fstat(part->fd, &st) < 0)
+		r = -errno;
+	varve_part_unref(part);
+	if (r < 0)
+		return r;
+	guard(&s->ns);
+	stat_from_part(f, &st, ret);
+	return 0;
+}
+
+/* -- opening -- */
+
+static bool is_writable(int flags)
+{
+	return (flags & O_ACCMODE) != O_RDONLY;
+}
+
+static void note_written(struct varve_store *s, struct varve_node *f)
+{
+	(void)s;
+	if (f->in_written || !f->bucket)
+		return;
+	f->in_written = true;
+	f->next_written = f->bucket->written;
+	f->bucket->written = varve_node_ref(f);
+}
+
+void varve_file_add_writer(struct varve_store *s, struct varve_node *f)
+{
+	f->writers++;
+	note_written(s, f);
+}
+
+/* The file that an open by this id gets: reads stay where they are, writes by current/ go to where
+ * writers went. ns held. */
+static int open_target(struct varve_store *s, struct varve_node *n, bool dated, int flags,
+		       struct varve_node **ret)
+{
+	if (n->kind != VARVE_KIND_FILE && n->kind != VARVE_KIND_SEALED)
+		return varve_node_is_dir(n) ? -EISDIR : -EINVAL;
+	if (is_writable(flags) && !dated)
+		n = varve_file_newest(n);
+	if (n->kind == VARVE_KIND_SEALED) {
+		*ret = n;
+		/* By current/ only an old descriptor's path gets here: look it up again. */
+		if (is_writable(flags) || (flags & O_TRUNC))
+			return dated ? -EROFS : -ESTALE;
+		return 0;
+	}
+	if (n->is_link)
+		return -ELOOP;
+	if ((is_writable(flags) || (flags & O_TRUNC)) && n->bucket && n->bucket->shut && n->linked)
+		return dated ? -EROFS : -ESTALE;
+	(void)s;
+	*ret = n;
+	return 0;
+}
+
+static int open_sealed(struct varve_store *s, struct varve_node *n, struct varve_handle *h)
+{
+	struct varve_member m;
+	int r = varve_sealed_segment(s, n->bucket, n->tab, &h->seg);
+
+	if (r < 0)
+		return r;
+	varve_index_member(varve_segment_index(h->seg), n->member, &m);
+	h->member = n->member;
+	return S_ISREG(m.mode) ? 0 : S_ISDIR(m.mode) ? -EISDIR : -ELOOP;
+}
+
+/* What an O_APPEND open makes of its path; I/O only the first time. */
+static int mark_stream(struct varve_store *s, struct varve_node *f)
+{
+	{
+		guard(&s->ns);
+		if (!f->linked || f->bucket != s->current || !f->bucket || !f->parent->sdir ||
+		    varve_node_child(f->parent->sdir, f->name))
+			return 0;
+	}
+	guard(&s->mutate);
+	return varve_stream_mark(s, f);
+}
+
+int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct varve_opened *ret)
+{
+	held_node n = {s, varve_node_get(s, id)};
+	struct varve_node *f = NULL;
+	struct varve_part *part = NULL;
+	struct varve_handle *h;
+	bool sealed = false;
+	int r;
+
+	if (!n.n)
+		return -ESTALE;
+	h = varve_handle_new(s, NULL, flags);
+	if (!h)
+		return -ENOMEM;
+	h->dated = id & VARVE_ID_DATED;
+	h->readable = (flags & O_ACCMODE) != O_WRONLY;
+	h->writable = is_writable(flags);
+	{
+		guard(&s->ns);
+		r = open_target(s, n.n, h->dated, flags, &f);
+		sealed = r == 0 && f->kind == VARVE_KIND_SEALED;
+		if (r == 0) {
+			h->file = varve_node_ref(f);
+			if (!sealed) {
+				f->handles++;
+				if (h->writable && !h->dated)
+					varve_file_add_writer(s, f);
+			}
+		}
+	}
+	if (r < 0) {
+		varve_handle_put(s, h);
+		return r;
+	}
+	if (sealed)
+		r = open_sealed(s, f, h);
+	else
+		r = varve_file_part(s, f, &part);
+	if (r == -ENODATA)
+		r = 0;
+	varve_part_unref(part);
+	if (r == 0 && !sealed && h->writable && (flags & O_APPEND) && !h->dated)
+		r = mark_stream(s, f);
+	if (r == 0 && !sealed && (flags & O_TRUNC))
+		r = varve_file_truncate(s, f, 0);
+	if (r < 0) {
+		varve_store_release(s, h->fh);
+		return r;
+	}
+	*ret = (struct varve_opened){.fh = h->fh, .direct_io = !sealed, .keep_cache = sealed};
+	return 0;
+}
+
+/* One handle less on f; ns held. The part goes back to the caller for its last unref, outside. */
+struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_node *f, bool writer,
+					  const struct stat *st)
+{
+	struct varve_part *part = NULL;
+
+	(void)s;
+	if (writer)
+		f->writers--;
+	if (--f->handles == 0) {
+		part = f->part;
+		f->part = NULL;
+		if (part && st)
+			stat_from_part(f, st, &f->attr);
+	}
+	return part;
+}
+
+void varve_store_release(struct varve_store *s, uint64_t fh)
+{
+	struct varve_handle *h = varve_handle_get(s, fh);
+	struct varve_part *part = NULL;
+	struct varve_part *last = NULL;
+	struct stat st;
+	bool have = false;
+
+	if (!h)
+		return;
+	if (!h->is_dir) {
+		guard(&h->lock);
+		struct varve_node *f = h->file;
+
+		if (f && !h->seg) {
+			{
+				guard(&s->ns);
+				part = f->part ? varve_part_ref(f->part) : NULL;
+			}
+			if (part)
+				have = fstat(part->fd, &st) == 0;
+			guard(&s->ns);
+			last = varve_file_drop_handle(s, f, h->writable && !h->dated,
+						      have ? &st : NULL);
+		}
+	}
+	varve_part_unref(last);
+	varve_part_unref(part);
+	varve_handle_put(s, h);
+	varve_handle_put(s, h);
+}
+
+/* -- truncation -- */
+
+/* mutate not needed: the part stays the same file. */
+static int truncate_part(struct varve_store *s, struct varve_node *f, uint64_t size)
+{
+	struct varve_part *part;
+	int r = varve_file_part(s, f, &part);
+
+	if (r == -ENODATA)
+		return size == 0 ? 0 : -EPERM;
+	if (r < 0)
+		return r;
+	{
+		guard(&f->lock);
+		uint64_t old = f->size;
+
+		if (f->bucket && size != 0 && size != old) {
+			r = -EPERM;
+		} else if (size != old || !f->bucket) {
+			r = ftruncate(part->fd, (off_t)size) < 0 ? -errno : 0;
+			if (r == 0) {
+				f->size = size;
+				f->last = size ? -1 : '\n';
+				varve_file_resized(s, f, old, size);
+			}
+		}
+	}
+	if (r == 0) {
+		struct stat st;
+
+		if (fstat(part->fd, &st) == 0) {
+			guard(&s->ns);
+			stat_from_part(f, &st, &f->attr);
+		}
+	}
+	varve_part_unref(part);
+	return r;
+}
+
+int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size)
+{
+	struct varve_bucket *b;
+	bool current, linked;
+	int r;
+
+	{
+		guard(&s->ns);
+		b = f->bucket;
+		current = b == s->current;
+		linked = f->linked;
+	}
+	if (!b)
+		return truncate_part(s, f, size);
+	if (s->policy.worm && size == 0 && f->size != 0)
+		return -EPERM;
+	/* A closing bucket takes late data, but gives nothing back. */
+	if (!current && linked && size != f->size)
+		return -EPERM;
+	(void)pthread_rwlock_rdlock(&b->gate);
+	r = b->shut && linked ? -EROFS : truncate_part(s, f, size);
+	(void)pthread_rwlock_unlock(&b->gate);
+	return r;
+}
+
+int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t off, uint64_t len)
+{
+	struct varve_handle *h = varve_handle_get(s, fh);
+	struct varve_node *f;
+	struct varve_part *part = NULL;
+	struct stat st;
+	int r;
+
+	if (!h)
+		return -EBADF;
+	guard(&h->lock);
+	f = h->file;
+	r = !h->writable || h->seg ? -EBADF : varve_file_part(s, f, &part);
+	if (r == -ENODATA || r == 0) {
+		uint64_t size = part && fstat(part->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+
+		r = 0;
+		if (f->bucket && mode & ~FALLOC_FL_KEEP_SIZE)
+			r = -EPERM;
+		else if (f->bucket && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
+			r = -EPERM;
+		else if (part && fallocate(part->fd, mode, (off_t)off, (off_t)len) < 0)
+			r = -errno;
+		if (r == 0 && part && !f->bucket && fstat(part->fd, &st) == 0) {
+			guard(&f->lock);
+			varve_file_resized(s, f, f->size, (uint64_t)st.st_size);
+			f->size = (uint64_t)st.st_size;
+		}
+	}
+	varve_part_unref(part);
+	varve_handle_put(s, h);
+	return r;
+}
+
+/* -- durability -- */
+
+/* fsyncs the directories from the part's own up to the base, so that its name survives too. */
+static int sync_dirs(int base, const char *path)
+{
+	cleanup_free char *copy = strdup(path);
+
+	if (!copy)
+		return -ENOMEM;
+	for (char *slash = strrchr(copy, '/'); slash; slash = strrchr(copy, '/')) {
+		int r;
+
+		*slash = '\0';
+		r = varve_fsync_dir(base, copy);
+		if (r < 0)
+			return r;
+	}
+	return varve_fsync_dir(base, ".");
+}
+
+static int sync_file(struct varve_store *s, struct varve_node *f)
+{
+	cleanup_free char *path = NULL;
+	cleanup_free char *tree_path = NULL;
+	struct varve_part *part;
+	int base = -1, r = varve_file_part(s, f, &part);
+
+	/* Without a part there is nothing; a sealed one's segment is durable. */
+	if (r == -ENODATA || r == -ENOENT)
+		return 0;
+	if (r < 0)
+		return r;
+	r = fdatasync(part->fd) < 0 ? -errno : 0;
+	varve_part_unref(part);
+	if (r < 0 || atomic_load(&f->linked_durably))
+		return r;
+	{
+		guard(&s->ns);
+		if (!f->linked || f->kind != VARVE_KIND_FILE)
+			return 0;
+		path = varve_node_where(s, f, NULL, f->place, &base);
+		if (f->bucket && f->parent->sdir)
+			tree_path = varve_tree_where(f->parent, f->name);
+	}
+	if (!path)
+		return -ENOMEM;
+	r = sync_dirs(base, path);
+	if (r == 0 && tree_path)
+		r = sync_dirs(s->tree_fd, tree_path);
+	/* ENOENT: it was renamed or sealed meanwhile, and whoever did that made it durable or will be
+	 * asked to by the next fsync. */
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		atomic_store(&f->linked_durably, true);
+	return r;
+}
+
+int varve_handle_fsync(struct varve_store *s, struct varve_handle *h)
+{
+	int r = 0;
+
+	while (h->n_unsynced) {
+		struct varve_node *f = h->unsynced[h->n_unsynced - 1];
+
+		r = sync_file(s, f);
+		if (r < 0)
+			return r;
+		h->n_unsynced--;
+		guard(&s->ns);
+		varve_node_unref(s, f);
+	}
+	r = h->file->kind == VARVE_KIND_FILE ? sync_file(s, h->file) : 0;
+	if (r == 0)
+		h->dirty = false;
+	return r;
+}
+
+int varve_store_fsync(struct varve_store *s, uint64_t fh)
+{
+	struct varve_handle *h = varve_handle_get(s, fh);
+	int r;
+
+	if (!h)
+		return -EBADF;
+	{
+		guard(&h->lock);
+		r = h->file ? varve_handle_fsync(s, h) : 0;
+	}
+	varve_handle_put(s, h);
+	return r;
+}

@@ -1,0 +1,18 @@
+/* Between file.c and io.c: what an open FILE needs. Private to store/. */
+#pragma once
+
+#include "store/core.h"
+
+/* Bytes rounded up to blocks, as the budget counts them. */
+uint64_t varve_blocks_of(uint64_t size);
+
+/* The budget's count of f's bucket (or of .staging/) after a change of its size. */
+void varve_file_resized(struct varve_store *s, struct varve_node *f, uint64_t old, uint64_t now);
+
+/* One more writer by current/; ns held. */
+void varve_file_add_writer(struct varve_store *s, struct varve_node *f);
+
+/* One handle less on f (a writer by current/ or not); st: its part's attributes now, or NULL; ns
+ * held. Returns the part to be unreferenced without ns, or NULL. */
+struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_node *f, bool writer,
+					  const struct stat *st);

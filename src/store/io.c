@@ -1,0 +1,326 @@
+/*
+ * Reading and writing open files, and where a write goes when a boundary has passed.
+ *
+ * A handle that came by current/ writes to its file until the boundary gives that file a successor.
+ * Then what completes an unfinished line (at most VARVE_LINE_MAX bytes, and only until the older
+ * bucket's gate is shut) still goes to the older file, and the handle moves on with the rest.
+ */
+#include "store/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#include "store/entry.h"
+#include "store/part.h"
+
+/* -- reading -- */
+
+ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t size, uint64_t off,
+			 bool page_cache)
+{
+	struct varve_handle *h = varve_handle_get(s, fh);
+	struct varve_part *part = NULL;
+	struct varve_segment *seg = NULL;
+	held_node f = {s, NULL};
+	enum varve_kind kind = VARVE_KIND_FILE;
+	uint32_t member = 0;
+	ssize_t n = 0;
+
+	if (!h)
+		return -EBADF;
+	if (h->is_dir) {
+		n = -EISDIR;
+	} else if (!h->readable) {
+		n = -EBADF;
+	} else {
+		guard(&s->ns);
+		if (h->seg) {
+			seg = varve_segment_ref(h->seg);
+			member = h->member;
+		} else if (page_cache) {
+			/* The page cache is not told of what is appended behind its back: it would
+			 * give NULs. Callers of sendfile and splice fall back to read(2) on this. */
+			n = -EINVAL;
+		} else {
+			f.n = varve_node_ref(h->file);
+			kind = f.n->kind;
+			member = f.n->member;
+		}
+	}
+	if (f.n && kind == VARVE_KIND_SEALED) {
+		n = varve_sealed_segment(s, f.n->bucket, f.n->tab, &seg);
+	} else if (f.n) {
+		n = varve_file_part(s, f.n, &part);
+		if (n == -ENODATA)
+			n = 0;
+	}
+	if (n == 0 && seg)
+		n = varve_segment_pread(seg, member, buf, size, off);
+	while (n == 0 && part) {
+		n = pread(part->fd, buf, size, (off_t)off);
+		if (n >= 0)
+			break;
+		n = errno == EINTR ? 0 : -errno;
+	}
+	varve_segment_unref(seg);
+	varve_part_unref(part);
+	varve_handle_put(s, h);
+	return n;
+}
+
+/* -- writing -- */
+
+/* Moves the handle to its file's successor; handle.lock held. */
+static int move_on(struct varve_store *s, struct varve_handle *h)
+{
+	struct varve_node **unsynced = NULL;
+	struct varve_node *old = h->file;
+	struct varve_part *part;
+	struct stat st;
+	bool have = false;
+
+	if (h->dirty) {
+		unsynced = realloc(h->unsynced, (h->n_unsynced + 1) * sizeof(*unsynced));
+		if (!unsynced)
+			return -ENOMEM;
+		h->unsynced = unsynced;
+	}
+	{
+		guard(&s->ns);
+		part = old->part ? varve_part_ref(old->part) : NULL;
+	}
+	if (part)
+		have = fstat(part->fd, &st) == 0;
+	varve_part_unref(part);
+	{
+		guard(&s->ns);
+		part = varve_file_drop_handle(s, old, true, have ? &st : NULL);
+		h->file = varve_node_ref(old->succ);
+		h->file->handles++;
+		varve_file_add_writer(s, h->file);
+		if (unsynced)
+			unsynced[h->n_unsynced++] = old;
+		else
+			varve_node_unref(s, old);
+	}
+	varve_part_unref(part);
+	h->dirty = false;
+	return 0;
+}
+
+static int read_last(struct varve_part *part, uint64_t size)
+{
+	unsigned char c = '\n';
+
+	if (size && varve_pread_full(part->fd, &c, 1, size - 1) < 0)
+		return '\n';
+	return c;
+}
+
+/* How many of len bytes still belong to the line that was unfinished when f's bucket ended; 0: the
+ * line is whole, or has had its measure. f->lock held. */
+static size_t line_rest(struct varve_node *f, struct varve_part *part, const char *buf, size_t len)
+{
+	size_t room = f->late < VARVE_LINE_MAX ? VARVE_LINE_MAX - f->late : 0;
+	const char *nl;
+
+	if (f->last < 0)
+		f->last = read_last(part, f->size);
+	if (f->size == 0 || f->last == '\n')
+		return 0;
+	if (len > room)
+		len = room;
+	nl = memchr(buf, '\n', len);
+	return nl ? (size_t)(nl - buf) + 1 : len;
+}
+
+/* Appends under the bucket's gate; *ret_n: 0 and no error: the gate was shut, or nothing of the line
+ * was left: find the way anew. */
+static int append(struct varve_store *s, struct varve_node *f, struct varve_part *part, bool rest_only,
+		  const char *buf, size_t len, size_t *ret_n)
+{
+	struct varve_bucket *b = f->bucket;
+	ssize_t n = 0;
+
+	*ret_n = 0;
+	(void)pthread_rwlock_rdlock(&b->gate);
+	if (!b->shut || !f->linked) {
+		guard(&f->lock);
+		if (rest_only)
+			len = line_rest(f, part, buf, len);
+		n = len ? varve_part_append(part, buf, len, f->size) : 0;
+		if (n > 0) {
+			if (f->linked)
+				varve_file_resized(s, f, f->size, f->size + (uint64_t)n);
+			f->size += (uint64_t)n;
+			f->last = (unsigned char)buf[n - 1];
+			if (rest_only)
+				f->late += (uint32_t)n;
+		}
+	}
+	(void)pthread_rwlock_unlock(&b->gate);
+	if (n < 0)
+		return (int)n;
+	*ret_n = (size_t)n;
+	return 0;
+}
+
+/* What the way of a write depends on, read in one go. */
+struct way {
+	struct varve_node *f;
+	struct varve_node *succ;
+	bool shut; /* no more bytes into f */
+	bool part;
+};
+
+static struct way find_way(struct varve_store *s, struct varve_handle *h)
+{
+	struct way w = {.f = h->file};
+
+	guard(&s->ns);
+	w.succ = h->dated ? NULL : w.f->succ;
+	w.shut = w.f->kind == VARVE_KIND_SEALED || (w.f->bucket->shut && w.f->linked);
+	w.part = w.f->has_part;
+	return w;
+}
+
+static int make_part(struct varve_store *s, struct varve_node *f)
+{
+	int r = varve_ino_ready(s);
+
+	if (r < 0)
+		return r;
+	guard(&s->mutate);
+	if (f->bucket->shut && f->linked)
+		return 0; /* find the way anew */
+	return varve_file_make_part(s, f);
+}
+
+/* One step of a write: writes some, moves on or makes the part. */
+static int write_step(struct varve_store *s, struct varve_handle *h, const char *buf, size_t len,
+		      size_t *ret_n)
+{
+	struct way w = find_way(s, h);
+	struct varve_part *part;
+	int r;
+
+	*ret_n = 0;
+	if (w.shut && !w.succ)
+		return h->dated ? -EROFS : -ESTALE;
+	if (w.succ && (w.shut || !w.part))
+		return move_on(s, h);
+	if (!w.part)
+		return make_part(s, w.f);
+	r = varve_file_part(s, w.f, &part);
+	/* -ENODATA: it was sealed just now. */
+	if (r == -ENODATA)
+		return 0;
+	if (r < 0)
+		return r;
+	r = append(s, w.f, part, w.succ != NULL, buf, len, ret_n);
+	varve_part_unref(part);
+	if (r < 0)
+		return r;
+	if (*ret_n)
+		h->dirty = true;
+	else if (w.succ)
+		return move_on(s, h);
+	return 0;
+}
+
+/* Append-only: see design, section 3. */
+static bool may_write(struct varve_store *s, struct varve_handle *h, uint64_t off, int flags)
+{
+	struct varve_node *newest;
+	bool ok;
+
+	if ((flags & O_APPEND) || off == h->next_off)
+		return true;
+	{
+		guard(&s->ns);
+		newest = varve_node_ref(h->dated ? h->file : varve_file_newest(h->file));
+	}
+	{
+		guard(&h->file->lock);
+		ok = off == h->file->size;
+	}
+	if (!ok) {
+		guard(&newest->lock);
+		ok = off == newest->size;
+	}
+	varve_node_put(s, newest);
+	return ok;
+}
+
+/* .staging/ is an ordinary read-write area. */
+static ssize_t write_staging(struct varve_store *s, struct varve_handle *h, const void *buf,
+			     size_t size, uint64_t off, int flags)
+{
+	struct varve_node *f = h->file;
+	struct varve_part *part;
+	int r = varve_file_part(s, f, &part);
+	ssize_t n;
+
+	if (r < 0)
+		return r;
+	{
+		guard(&f->lock);
+		struct stat st;
+
+		if (fstat(part->fd, &st) == 0)
+			f->size = (uint64_t)st.st_size;
+		n = varve_part_append(part, buf, size, flags & O_APPEND ? f->size : off);
+		if (n > 0 && fstat(part->fd, &st) == 0) {
+			varve_file_resized(s, f, f->size, (uint64_t)st.st_size);
+			f->size = (uint64_t)st.st_size;
+			f->last = -1;
+			h->dirty = true;
+		}
+	}
+	varve_part_unref(part);
+	return n;
+}
+
+ssize_t varve_store_write(struct varve_store *s, uint64_t fh, const void *buf, size_t size,
+			  uint64_t off, int flags)
+{
+	struct varve_handle *h = varve_handle_get(s, fh);
+	size_t done = 0;
+	bool staging;
+	int r = 0;
+
+	if (!h)
+		return -EBADF;
+	if (!h->writable || h->is_dir || h->seg) {
+		varve_handle_put(s, h);
+		return -EBADF;
+	}
+	(void)pthread_mutex_lock(&h->lock);
+	{
+		guard(&s->ns);
+		staging = !h->file->bucket;
+	}
+	if (staging) {
+		ssize_t n = write_staging(s, h, buf, size, off, flags);
+
+		r = n < 0 ? (int)n : 0;
+		done = n < 0 ? 0 : (size_t)n;
+	} else if (!may_write(s, h, off, flags)) {
+		r = -EPERM;
+	}
+	while (r == 0 && !staging && done < size) {
+		size_t n;
+
+		r = write_step(s, h, (const char *)buf + done, size - done, &n);
+		done += n;
+	}
+	/* What was taken counts even if the rest was not: the caller is told by a short write. */
+	if (done) {
+		h->next_off = off + done;
+		r = 0;
+	}
+	(void)pthread_mutex_unlock(&h->lock);
+	varve_handle_put(s, h);
+	return r < 0 ? r : (ssize_t)done;
+}

@@ -1,0 +1,158 @@
+/*
+ * The keeper: the one thread that watches the clock. It wakes at the next boundary or end of a
+ * grace, and once a second for retention; a clock that is set is noticed within that second.
+ */
+#include "store/core.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+
+/* A restart after power loss must not find the mark too old to be of use. */
+#define KEEP_MARK_EVERY_NS (INT64_C(60) * VARVE_NS_PER_S)
+
+static void wait_ns(struct varve_store *s, int64_t ns)
+{
+	struct timespec until;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += (time_t)(ns / VARVE_NS_PER_S);
+	until.tv_nsec += (long)(ns % VARVE_NS_PER_S);
+	if (until.tv_nsec >= VARVE_NS_PER_S) {
+		until.tv_sec++;
+		until.tv_nsec -= (long)VARVE_NS_PER_S;
+	}
+	if (!s->stopping)
+		(void)pthread_cond_timedwait(&s->wake_keeper, &s->ns, &until);
+}
+
+/* ns until something is due, at most a second; ns held. */
+static int64_t next_due(struct varve_store *s, int64_t now)
+{
+	int64_t due = varve_clock_step_ns();
+
+	if (s->time.state == VARVE_TIME_GOOD && s->current->end_ns - now < due)
+		due = s->current->end_ns - now;
+	for (uint32_t i = s->n_buckets; i-- > 0;) {
+		struct varve_bucket *b = s->buckets[i];
+
+		if (b->state == VARVE_BUCKET_SEALED)
+			continue;
+		if (b->state == VARVE_BUCKET_CLOSING && !b->shut && b->grace_end_ns - now < due)
+			due = b->grace_end_ns - now;
+	}
+	return due < 1000000 ? 1000000 : due;
+}
+
+static void log_clock(struct varve_store *s, enum varve_time_state before)
+{
+	enum varve_time_state now = s->time.state;
+
+	if (now == before)
+		return;
+	if (now == VARVE_TIME_BEHIND)
+		varve_warning("the clock was set back: bucket '%s' stays open until it has caught up",
+			      s->current->name);
+	else if (now == VARVE_TIME_UNTRUSTED)
+		varve_warning("the clock jumped ahead and is not believed yet: nothing is cut and nothing "
+			      "expires for now; 'varve clock accept' ends that");
+	else
+		varve_info("the clock is good again");
+}
+
+/* Closing buckets whose grace is over go to the sealer; ns held. */
+static bool any_due(struct varve_store *s, int64_t now)
+{
+	for (uint32_t i = 0; i < s->n_buckets; i++) {
+		struct varve_bucket *b = s->buckets[i];
+
+		if (b->state == VARVE_BUCKET_CLOSING && (b->hurry || b->grace_end_ns <= now))
+			return true;
+	}
+	return false;
+}
+
+static void sync_tombs(struct varve_store *s)
+{
+	struct varve_bucket *b;
+
+	if (!atomic_exchange(&s->names_dirty, false))
+		return;
+	for (uint32_t i = 0;; i++) {
+		struct varve_tombs *t;
+
+		{
+			guard(&s->ns);
+			if (i >= s->n_buckets)
+				return;
+			b = s->buckets[i];
+			if (b->state != VARVE_BUCKET_SEALED || !b->tombs)
+				continue;
+			(void)varve_bucket_ref(b);
+		}
+		if (varve_sealed_tombs(s, b, &t) == 0 && varve_tombs_sync(t) < 0)
+			varve_error("tombstones of bucket '%s' can't be made durable", b->name);
+		guard(&s->ns);
+		varve_bucket_unref(s, b);
+	}
+}
+
+static void tick(struct varve_store *s)
+{
+	enum varve_time_state before;
+	int64_t now;
+	bool over, seal;
+
+	{
+		guard(&s->ns);
+		before = s->time.state;
+		now = varve_believed_now(s);
+		over = now >= s->current->end_ns;
+	}
+	log_clock(s, before);
+	if (over) {
+		guard(&s->mutate);
+		int r = varve_boundary_step(s, now);
+
+		if (r < 0)
+			varve_error("no new bucket can be opened after '%s': %s; it stays open",
+				    s->current->name, strerror(-r));
+	}
+	{
+		guard(&s->ns);
+		seal = any_due(s, now);
+		if (seal)
+			(void)pthread_cond_signal(&s->wake_sealer);
+	}
+	sync_tombs(s);
+	(void)varve_ino_ready(s);
+	if (now - s->kept_mark_ns > KEEP_MARK_EVERY_NS)
+		(void)varve_clock_keep(s);
+}
+
+void *varve_keeper_main(void *arg)
+{
+	struct varve_store *s = arg;
+	int64_t checked = 0;
+
+	for (;;) {
+		int64_t boot;
+
+		{
+			guard(&s->ns);
+			if (s->stopping)
+				return NULL;
+			wait_ns(s, next_due(s, varve_believed_now(s)));
+			if (s->stopping)
+				return NULL;
+		}
+		tick(s);
+		boot = varve_clock_boottime(s->clock);
+		if (boot - checked >= VARVE_NS_PER_S * 9 / 10) {
+			checked = boot;
+			(void)varve_retention_step(s);
+		}
+	}
+}

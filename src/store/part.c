@@ -1,0 +1,204 @@
+#include "store/part.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+struct varve_part *varve_part_new(int fd)
+{
+	struct varve_part *p = malloc(sizeof(*p));
+
+	if (!p) {
+		(void)close(fd);
+		return NULL;
+	}
+	atomic_init(&p->refs, 1);
+	p->fd = fd;
+	return p;
+}
+
+struct varve_part *varve_part_ref(struct varve_part *p)
+{
+	(void)atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+	return p;
+}
+
+void varve_part_unref(struct varve_part *p)
+{
+	if (p && atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) == 1) {
+		(void)close(p->fd);
+		free(p);
+	}
+}
+
+/* An owner without CAP_DAC_OVERRIDE must lift the mode to open its own file. */
+static int open_lifted(int dirfd, const char *path)
+{
+	cleanup_close int at = varve_openat(dirfd, path, O_PATH | O_NOFOLLOW, 0);
+	char proc[64];
+	struct stat st;
+	int fd, saved;
+
+	if (at < 0)
+		return at;
+	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", at);
+	if (fstat(at, &st) < 0)
+		return -errno;
+	if (chmod(proc, (st.st_mode & 07777) | S_IRUSR | S_IWUSR) < 0)
+		return -errno;
+	fd = open(proc, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	saved = errno;
+	(void)chmod(proc, st.st_mode & 07777);
+	return fd < 0 ? -saved : fd;
+}
+
+int varve_part_open(int dirfd, const char *path)
+{
+	cleanup_close int fd = varve_openat(dirfd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+	struct stat st;
+
+	if (fd == -EACCES)
+		fd = open_lifted(dirfd, path);
+	if (fd < 0)
+		return fd;
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if (!S_ISREG(st.st_mode))
+		return -EBADMSG;
+	return steal_fd(&fd);
+}
+
+static bool copied_name(const char *name)
+{
+	if (!strncmp(name, "user.varve.", 11))
+		return false;
+	return !strncmp(name, "user.", 5) || !strcmp(name, "system.posix_acl_access") ||
+	       !strcmp(name, "system.posix_acl_default");
+}
+
+static int copy_one(int from, int to, const char *name)
+{
+	ssize_t len = fgetxattr(from, name, NULL, 0);
+	cleanup_free char *value = len < 0 ? NULL : malloc((size_t)len + 1);
+
+	if (len < 0)
+		return errno == ENODATA ? 0 : -errno;
+	if (!value)
+		return -ENOMEM;
+	len = fgetxattr(from, name, value, (size_t)len);
+	if (len < 0)
+		return errno == ENODATA ? 0 : -errno;
+	return fsetxattr(to, name, value, (size_t)len, 0) < 0 ? -errno : 0;
+}
+
+int varve_xattrs_copy(int from, int to)
+{
+	ssize_t len = flistxattr(from, NULL, 0);
+	cleanup_free char *names = len < 0 ? NULL : malloc((size_t)len + 1);
+
+	if (len < 0)
+		return errno == ENOTSUP ? 0 : -errno;
+	if (!names)
+		return -ENOMEM;
+	len = flistxattr(from, names, (size_t)len);
+	if (len < 0)
+		return -errno;
+	for (const char *n = names; n < names + len; n += strlen(n) + 1) {
+		int r = copied_name(n) ? copy_one(from, to, n) : 0;
+
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* The mode that a part with a default ACL above it took is the ACL's business: only where there is
+ * none the mode is set outright. */
+static int dress(int fd, int make_dirfd, const struct varve_part_spec *spec)
+{
+	bool inherits = fgetxattr(make_dirfd, "system.posix_acl_default", NULL, 0) > 0;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((spec->uid != st.st_uid || spec->gid != st.st_gid) &&
+	    fchown(fd, spec->uid, spec->gid) < 0 && errno != EPERM)
+		return -errno;
+	if (!inherits && fchmod(fd, spec->mode & 0777) < 0)
+		return -errno;
+	if (spec->is_link && fsetxattr(fd, VARVE_XATTR_TYPE, "l", 1, 0) < 0)
+		return -errno;
+	return varve_ino_write_xattr(fd, spec->ino);
+}
+
+int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,
+		      const void *content, size_t len)
+{
+	cleanup_close int dir = varve_openat(make_dirfd, ".", O_RDONLY | O_DIRECTORY, 0);
+	cleanup_close int fd = -1;
+	cleanup_close int into = -1;
+	const char *slash = strrchr(path, '/');
+	char proc[64];
+	int r;
+
+	if (dir < 0)
+		return dir;
+	fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, spec->mode & 0777);
+	if (fd < 0)
+		return -errno;
+	r = dress(fd, dir, spec);
+	if (r == 0 && spec->template_fd >= 0)
+		r = varve_xattrs_copy(spec->template_fd, fd);
+	if (r == 0 && len)
+		r = varve_pwrite_full(fd, content, len, 0);
+	if (r < 0)
+		return r;
+	/* linkat follows symbolic links in the directory part of a path; so that part is opened. */
+	if (slash) {
+		cleanup_free char *parent = strndup(path, (size_t)(slash - path));
+
+		if (!parent)
+			return -ENOMEM;
+		into = varve_openat(dirfd, parent, O_PATH | O_DIRECTORY, 0);
+	} else {
+		into = varve_openat(dirfd, ".", O_PATH | O_DIRECTORY, 0);
+	}
+	if (into < 0)
+		return into;
+	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	if (linkat(AT_FDCWD, proc, into, slash ? slash + 1 : path, AT_SYMLINK_FOLLOW) < 0)
+		return -errno;
+	return steal_fd(&fd);
+}
+
+ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len, uint64_t size)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		ssize_t n = pwrite(p->fd, (const char *)buf + done, len - done,
+				   (off_t)(size + done));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && done == 0)
+			return -errno;
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	return (ssize_t)done;
+}
+
+char *varve_part_path(const struct varve_store *s, const struct varve_bucket *b, unsigned place,
+		      const char *path)
+{
+	char *ret;
+
+	if (asprintf(&ret, "%s/%s/%s%s%s", b->name, s->places[place].class_name,
+		     s->places[place].tablet, path && path[0] ? "/" : "", path ? path : "") < 0)
+		return NULL;
+	return ret;
+}

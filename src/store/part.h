@@ -1,0 +1,46 @@
+/*
+ * Parts on disk: plain files below open/BUCKET/CLASS/TABLET/ and staging/. Descriptors are shared by
+ * all who have the file open and counted.
+ */
+#pragma once
+
+#include "store/core.h"
+
+struct varve_part {
+	atomic_uint refs;
+	int fd; /* O_RDWR */
+};
+
+struct varve_part *varve_part_new(int fd); /* takes the descriptor; NULL: no memory, fd closed */
+struct varve_part *varve_part_ref(struct varve_part *p);
+void varve_part_unref(struct varve_part *p); /* NULL is fine; the last closes */
+
+/* Opens the part at path below dirfd for reading and writing, even where its mode forbids that to a
+ * daemon that is not root. A descriptor or -errno; -EBADMSG when it is no regular file. */
+int varve_part_open(int dirfd, const char *path) varve_must_check;
+
+/* What a new part is to be. */
+struct varve_part_spec {
+	mode_t mode;
+	uid_t uid;
+	gid_t gid;
+	uint64_t ino;
+	bool is_link;
+	int template_fd; /* a file whose ACLs and xattrs it takes, or -1 */
+};
+
+/* Makes a complete part (O_TMPFILE in make_dirfd, whose default ACL it takes; owner, mode, xattrs,
+ * then linked as dirfd/path). -EEXIST when the name is there. Returns the descriptor. */
+int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,
+		      const void *content, size_t len) varve_must_check;
+
+/* Copies xattrs and ACLs (user.* but the store's own, system.posix_acl_*) from one descriptor to
+ * another. */
+int varve_xattrs_copy(int from, int to) varve_must_check;
+
+/* Appends at `size`: all of buf, or as much as goes; returns the bytes written (> 0) or -errno. */
+ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len, uint64_t size);
+
+/* Where the parts of place p of bucket b are: "BUCKET/CLASS/TABLET[/PATH]" below open/. malloc'ed. */
+char *varve_part_path(const struct varve_store *s, const struct varve_bucket *b, unsigned place,
+		      const char *path);

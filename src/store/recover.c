@@ -1,0 +1,716 @@
+/*
+ * Start-up: what each name in the store means, and bringing it to a state that the running store
+ * could have left. docs/architecture.md has the table; each row is a test.
+ */
+#include "store/core.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "store/entry.h"
+#include "store/file.h"
+#include "store/part.h"
+#include "store/trash.h"
+
+typedef int entry_cb(void *ctx, int dir_fd, const char *name, const struct stat *st);
+
+/* Calls cb for each entry below dirfd/path. */
+static int each_entry(int dirfd_, const char *path, entry_cb *cb, void *ctx)
+{
+	cleanup_closedir DIR *dir = NULL;
+	struct dirent *e;
+	int r = 0, fd = varve_openat(dirfd_, path, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd;
+	dir = fdopendir(fd);
+	if (!dir) {
+		(void)close(fd);
+		return -errno;
+	}
+	while (r == 0 && (errno = 0, e = readdir(dir))) {
+		struct stat st;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			r = errno == ENOENT ? 0 : -errno;
+		else
+			r = cb(ctx, dirfd(dir), e->d_name, &st);
+	}
+	return r ? r : -errno;
+}
+
+/* -- trees of files and directories -- */
+
+struct loading {
+	struct varve_store *s;
+	struct varve_node *dir; /* DDIR, XDIR or SDIR */
+	struct varve_bucket *b; /* NULL: .staging/ or the skeleton */
+	unsigned place;
+	const char *class_name;
+	uint64_t top; /* highest st_ino seen */
+	struct varve_err *err;
+};
+
+/* The number noted on something, or a new one that is noted now. */
+static int ino_of(struct varve_store *s, int dir_fd, const char *name, bool is_dir, bool *ret_link,
+		  uint64_t *ret)
+{
+	cleanup_close int fd = is_dir ? varve_openat(dir_fd, name, O_RDONLY | O_DIRECTORY, 0)
+				      : varve_part_open(dir_fd, name);
+	char type[4];
+	int r;
+
+	if (fd < 0)
+		return fd;
+	*ret_link = !is_dir && fgetxattr(fd, VARVE_XATTR_TYPE, type, sizeof(type)) == 1 &&
+		    type[0] == 'l';
+	r = varve_ino_read_xattr(fd, ret);
+	if (r == 0 && !varve_node_by_id(s, *ret))
+		return 0;
+	/* Put there by hand, or the number of a directory that .staging/ gave to the skeleton. */
+	r = varve_ino_next(s, ret);
+	return r < 0 ? r : varve_ino_write_xattr(fd, *ret);
+}
+
+static int load_dir(struct loading *l, int dir_fd, const char *name);
+
+static int add_loaded(struct loading *l, const char *name, const struct stat *st, uint64_t ino,
+		      enum varve_kind kind, struct varve_node **ret)
+{
+	struct varve_node *n = varve_node_new(l->s, kind, ino);
+	int r;
+
+	if (!n)
+		return -ENOMEM;
+	n->attr = *st;
+	n->attr.st_ino = ino;
+	n->attr.st_nlink = 1;
+	if (l->b)
+		n->bucket = varve_bucket_ref(l->b);
+	r = varve_node_link(l->dir, n, name);
+	varve_node_unref(l->s, n);
+	*ret = n;
+	return r;
+}
+
+static int load_file(struct loading *l, int dir_fd, const char *name, const struct stat *st)
+{
+	struct varve_node *n;
+	uint64_t ino;
+	bool is_link;
+	int r = ino_of(l->s, dir_fd, name, false, &is_link, &ino);
+
+	if (r == 0)
+		r = add_loaded(l, name, st, ino, VARVE_KIND_FILE, &n);
+	if (r < 0)
+		return varve_err_wrap(l->err, r, "'%s'", name);
+	n->has_part = true;
+	n->place = (uint16_t)l->place;
+	n->size = (uint64_t)st->st_size;
+	n->last = st->st_size ? -1 : '\n';
+	n->is_link = is_link;
+	if (is_link)
+		n->attr.st_mode = S_IFLNK | 0777;
+	varve_file_resized(l->s, n, 0, n->size);
+	return 0;
+}
+
+static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	struct loading *l = ctx;
+	enum varve_kind kind = l->b ? VARVE_KIND_DDIR : VARVE_KIND_XDIR;
+	struct varve_node *n = varve_node_child(l->dir, name), *up = l->dir;
+	uint64_t ino;
+	bool none;
+	int r;
+
+	if (S_ISREG(st->st_mode)) {
+		if (!n)
+			return load_file(l, dir_fd, name, st);
+		varve_warning("'%s' is in two tablets of bucket '%s'; the second is left alone", name,
+			      l->b ? l->b->name : ".staging");
+		return 0;
+	}
+	if (!S_ISDIR(st->st_mode)) {
+		varve_warning("'%s' in bucket '%s' is no file or directory of varvefs and is ignored", name,
+			      l->b ? l->b->name : ".staging");
+		return 0;
+	}
+	if (!n) {
+		r = ino_of(l->s, dir_fd, name, true, &none, &ino);
+		if (r == 0)
+			r = add_loaded(l, name, st, ino, kind, &n);
+		if (r < 0)
+			return varve_err_wrap(l->err, r, "'%s'", name);
+	}
+	n->on_disk |= l->b ? 1u << l->place : 0;
+	l->dir = n;
+	r = load_dir(l, dir_fd, name);
+	l->dir = up;
+	return r;
+}
+
+static int load_dir(struct loading *l, int dir_fd, const char *name)
+{
+	return each_entry(dir_fd, name, load_one, l);
+}
+
+/* -- open/ -- */
+
+static int load_tablet(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	struct loading *l = ctx;
+	int place;
+
+	if (!S_ISDIR(st->st_mode) || strlen(name) >= VARVE_CLASS_NAME_MAX)
+		return 0;
+	place = varve_place_add(l->s, l->class_name, name);
+	if (place < 0)
+		return place;
+	l->place = (unsigned)place;
+	l->dir->on_disk |= 1u << l->place;
+	return load_dir(l, dir_fd, name);
+}
+
+static int load_class(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	struct loading *l = ctx;
+
+	if (!S_ISDIR(st->st_mode) || strlen(name) >= VARVE_CLASS_NAME_MAX)
+		return 0;
+	l->class_name = name;
+	return each_entry(dir_fd, name, load_tablet, l);
+}
+
+int varve_recover_open(struct varve_store *s, const char *name, struct varve_bucket **ret,
+		       struct varve_err *err)
+{
+	struct varve_bucket_facts facts;
+	struct varve_bucket *b;
+	struct loading l = {.s = s, .err = err};
+	int r = varve_bucket_facts(s, s->open_fd, name, &facts);
+
+	if (r == 0 && (!facts.ino || varve_node_by_id(s, facts.ino))) {
+		r = varve_ino_next(s, &facts.ino);
+		facts.files = UINT64_MAX;
+		if (r == 0)
+			r = varve_bucket_note(s->open_fd, name, &facts);
+	}
+	if (r < 0)
+		return varve_err_wrap(err, r, "open/%s", name);
+	b = varve_bucket_new(name, facts.start_ns, facts.end_ns, facts.ino);
+	if (!b)
+		return -ENOMEM;
+	b->dir_made = true;
+	r = varve_bucket_root(s, b);
+	if (r == 0) {
+		l.b = b;
+		l.dir = b->root;
+		r = each_entry(s->open_fd, name, load_class, &l);
+	}
+	if (r < 0) {
+		varve_bucket_forget_tree(s, b);
+		varve_bucket_unref(s, b);
+		return varve_err_wrap(err, r, "open/%s", name);
+	}
+	*ret = b;
+	return 0;
+}
+
+/* A bucket that stands sealed: its parts are garbage, if they are what was sealed. A part that is not
+ * (larger, or unknown to the segment) is kept, and said. */
+struct leftover {
+	struct varve_store *s;
+	struct varve_bucket *sealed;
+	bool differs;
+};
+
+static void check_leftover(void *ctx, struct varve_node *n)
+{
+	struct leftover *lo = ctx;
+	cleanup_free char *path = NULL;
+	bool same = false;
+
+	if (n->kind == VARVE_KIND_DDIR) {
+		varve_node_each(n, check_leftover, ctx);
+		return;
+	}
+	path = varve_node_path(n, NULL);
+	for (uint32_t t = 0; path && !same && t < lo->sealed->n_tabs; t++) {
+		struct varve_segment *seg;
+		struct varve_member m;
+		uint32_t i;
+
+		if (varve_sealed_segment(lo->s, lo->sealed, t, &seg) < 0)
+			continue;
+		if (varve_index_find(varve_segment_index(seg), path, strlen(path), &i) == 0) {
+			varve_index_member(varve_segment_index(seg), i, &m);
+			same = m.size == n->size;
+		}
+		varve_segment_unref(seg);
+	}
+	if (!same) {
+		lo->differs = true;
+		varve_error("'open/%s/.../%s' is not what its bucket was sealed with: it is kept; move it "
+			    "away by hand once you have looked at it", lo->sealed->name, path);
+	}
+}
+
+static int remove_sealed_parts(struct varve_store *s, struct varve_bucket *sealed,
+			       const char *name, struct varve_err *err)
+{
+	struct leftover lo = {.s = s, .sealed = sealed};
+	struct varve_bucket *b;
+	int r;
+
+	/* The segments are opened with locks that lookups under ns may not hold: at open nobody else
+	 * is there. */
+	r = varve_recover_open(s, name, &b, err);
+	if (r < 0)
+		return r;
+	varve_node_each(b->root, check_leftover, &lo);
+	varve_bucket_forget_tree(s, b);
+	varve_bucket_unref(s, b);
+	if (lo.differs)
+		return 0;
+	varve_info("recovery: bucket '%s' is sealed, its parts are removed", name);
+	return varve_remove_tree(s->open_fd, name, true);
+}
+
+static int recover_open_bucket(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	struct loading *l = ctx;
+	struct varve_bucket *b, *sealed;
+	int64_t start, end;
+	int r;
+
+	(void)dir_fd;
+	if (!S_ISDIR(st->st_mode) || varve_name_parse(name, &start, &end) < 0) {
+		varve_warning("'open/%s' is no bucket and is ignored", name);
+		return 0;
+	}
+	sealed = varve_bucket_find(l->s, name);
+	if (sealed)
+		return remove_sealed_parts(l->s, sealed, name, l->err);
+	r = varve_recover_open(l->s, name, &b, l->err);
+	if (r < 0)
+		return r;
+	b->state = VARVE_BUCKET_CLOSING;
+	b->grace_end_ns = 0;
+	r = varve_bucket_list(l->s, b);
+	varve_bucket_unref(l->s, b);
+	return r;
+}
+
+/* -- sealed/ -- */
+
+static int recover_sealed_bucket(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	struct loading *l = ctx;
+	struct varve_store *s = l->s;
+	struct varve_bucket_facts facts;
+	struct varve_bucket *b;
+	int r;
+
+	if (name[0] == '.') {
+		varve_info("recovery: 'sealed/%s' was being written and is done again", name);
+		return varve_remove_tree(dir_fd, name, true);
+	}
+	if (!S_ISDIR(st->st_mode) || varve_bucket_facts(s, s->sealed_fd, name, &facts) < 0) {
+		varve_warning("'sealed/%s' is no bucket and is ignored", name);
+		return 0;
+	}
+	if (!facts.ino || varve_node_by_id(s, facts.ino)) {
+		r = varve_ino_next(s, &facts.ino);
+		if (r < 0)
+			return r;
+		(void)varve_bucket_note(s->sealed_fd, name, &facts);
+	}
+	b = varve_bucket_new(name, facts.start_ns, facts.end_ns, facts.ino);
+	if (!b)
+		return -ENOMEM;
+	b->state = VARVE_BUCKET_SEALED;
+	b->files = facts.files;
+	b->bytes = facts.bytes;
+	b->held = faccessat(s->holds_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	r = varve_sealed_load_tabs(s, b);
+	if (r < 0) {
+		varve_error("sealed bucket '%s' can't be listed: %s", name, strerror(-r));
+		b->damaged = true;
+	}
+	r = varve_bucket_list(s, b);
+	varve_bucket_unref(s, b);
+	return r;
+}
+
+/* -- tree/ -- */
+
+static int read_serial(int fd, uint64_t *ret)
+{
+	char text[32], *end;
+	ssize_t n = fgetxattr(fd, VARVE_XATTR_SERIAL, text, sizeof(text) - 1);
+
+	if (n <= 0)
+		return -ENODATA;
+	text[n] = '\0';
+	errno = 0;
+	*ret = strtoull(text, &end, 10);
+	return *end || errno || *ret >= VARVE_INO_LIMIT ? -ENODATA : 0;
+}
+
+/* Streams without a serial get one only when all that have one are known. */
+#define NO_SERIAL UINT64_MAX
+
+static int load_stream(struct loading *l, int dir_fd, const char *name, const struct stat *st)
+{
+	cleanup_close int fd = varve_part_open(dir_fd, name);
+	struct varve_node *n = varve_node_new(l->s, VARVE_KIND_STREAM, 0);
+	int r;
+
+	if (!n)
+		return -ENOMEM;
+	n->attr = *st;
+	n->attr.st_nlink = 1;
+	if (fd < 0 || read_serial(fd, &n->serial) < 0)
+		n->serial = NO_SERIAL;
+	else if (n->serial >= l->s->next_serial)
+		l->s->next_serial = n->serial + 1;
+	r = varve_node_link(l->dir, n, name);
+	varve_node_unref(l->s, n);
+	return r;
+}
+
+static int load_skeleton(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	struct loading *l = ctx;
+	struct varve_node *up = l->dir, *n;
+	uint64_t ino;
+	bool none;
+	int r;
+
+	if (S_ISREG(st->st_mode))
+		return load_stream(l, dir_fd, name, st);
+	if (!S_ISDIR(st->st_mode))
+		return 0;
+	r = ino_of(l->s, dir_fd, name, true, &none, &ino);
+	if (r == 0)
+		r = add_loaded(l, name, st, ino, VARVE_KIND_SDIR, &n);
+	if (r < 0)
+		return r;
+	l->dir = n;
+	r = each_entry(dir_fd, name, load_skeleton, l);
+	l->dir = up;
+	return r;
+}
+
+static void give_serial(void *ctx, struct varve_node *n)
+{
+	struct varve_store *s = ctx;
+	cleanup_free char *path = NULL;
+	cleanup_close int fd = -1;
+	char text[32];
+	int len;
+
+	if (n->kind == VARVE_KIND_SDIR) {
+		varve_node_each(n, give_serial, ctx);
+		return;
+	}
+	if (n->serial != NO_SERIAL)
+		return;
+	n->serial = s->next_serial++;
+	path = varve_node_path(n, NULL);
+	fd = path ? varve_part_open(s->tree_fd, path) : -1;
+	len = snprintf(text, sizeof(text), "%llu", (unsigned long long)n->serial);
+	if (fd >= 0)
+		(void)fsetxattr(fd, VARVE_XATTR_SERIAL, text, (size_t)len, 0);
+}
+
+/* A directory of the current bucket and the skeleton's at its path are joined; where the skeleton
+ * has none (power was lost, or a crash came between publishing and the skeleton) it is made. */
+struct joining {
+	struct varve_store *s;
+	struct varve_node *sdir;
+	int r;
+};
+
+static void join_one(void *ctx, struct varve_node *d)
+{
+	struct joining *j = ctx;
+	struct varve_store *s = j->s;
+	struct varve_node *up = j->sdir, *c;
+	cleanup_free char *path = NULL;
+	uint64_t ino;
+
+	if (d->kind != VARVE_KIND_DDIR || j->r < 0)
+		return;
+	c = varve_node_child(up, d->name);
+	if (c && c->kind == VARVE_KIND_STREAM) {
+		varve_warning("'current/.../%s' is a directory with parts and a stream too; the stream is "
+			      "forgotten", d->name);
+		path = varve_node_path(c, NULL);
+		if (path)
+			(void)unlinkat(s->tree_fd, path, 0);
+		varve_node_unlink(s, c);
+		c = NULL;
+		free(steal_ptr(&path));
+	}
+	if (!c) {
+		struct loading l = {.s = s, .dir = up};
+
+		path = varve_node_path(up, d->name);
+		j->r = path ? varve_ino_next(s, &ino) : -ENOMEM;
+		if (j->r == 0 && mkdirat(s->tree_fd, path, d->attr.st_mode & 07777) < 0 &&
+		    errno != EEXIST)
+			j->r = -errno;
+		if (j->r == 0)
+			j->r = add_loaded(&l, d->name, &d->attr, ino, VARVE_KIND_SDIR, &c);
+		if (j->r == 0) {
+			cleanup_close int fd =
+				varve_openat(s->tree_fd, path, O_RDONLY | O_DIRECTORY, 0);
+
+			if (fd >= 0 && fchown(fd, d->attr.st_uid, d->attr.st_gid) == 0)
+				j->r = varve_ino_write_xattr(fd, ino);
+		}
+		if (j->r < 0)
+			return;
+	}
+	d->sdir = varve_node_ref(c);
+	c->ddir = d;
+	d->attr.st_mode = c->attr.st_mode;
+	j->sdir = c;
+	varve_node_each(d, join_one, j);
+	j->sdir = up;
+}
+
+/* -- numbers and clock -- */
+
+static int highest_in_bucket(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	struct loading *l = ctx;
+	struct varve_bucket *b = varve_bucket_new(name, 0, 0, 0);
+
+	(void)dir_fd;
+	if (!b)
+		return -ENOMEM;
+	if (S_ISDIR(st->st_mode) && name[0] != '.' && varve_sealed_load_tabs(l->s, b) == 0)
+		for (uint32_t t = 0; t < b->n_tabs; t++) {
+			struct varve_segment *seg;
+			struct varve_member m;
+
+			if (varve_sealed_segment(l->s, b, t, &seg) < 0)
+				continue;
+			for (uint32_t k = 0; k < varve_index_count(varve_segment_index(seg)); k++) {
+				varve_index_member(varve_segment_index(seg), k, &m);
+				if (m.ino > l->top)
+					l->top = m.ino;
+			}
+			varve_segment_unref(seg);
+		}
+	varve_bucket_unref(l->s, b);
+	return 0;
+}
+
+static uint64_t highest_in_segments(struct varve_store *s)
+{
+	struct loading l = {.s = s};
+
+	(void)each_entry(s->sealed_fd, ".", highest_in_bucket, &l);
+	return l.top;
+}
+
+static int one_entry(void *ctx, int dir_fd, const char *name, const struct stat *st)
+{
+	(void)ctx;
+	(void)dir_fd;
+	(void)name;
+	(void)st;
+	return 1;
+}
+
+static bool has_entries(int fd)
+{
+	return each_entry(fd, ".", one_entry, NULL) == 1;
+}
+
+/* The counter. Where it is lost, numbers go on beyond everything that can be seen, by a wide margin:
+ * what is in the segments is looked at before anything gets a new number. */
+static int recover_counter(struct varve_store *s, struct varve_err *err)
+{
+	unsigned char b[8];
+	size_t len = sizeof(b);
+	struct stat st;
+	bool fresh = fstatat(s->meta_fd, "ino", &st, AT_SYMLINK_NOFOLLOW) < 0;
+	uint64_t top = VARVE_FIRST_INO;
+	int r = varve_slots_open(s->meta_fd, "ino", "VARVEINO", sizeof(b), &s->ino_slots, err);
+
+	if (r < 0)
+		return r;
+	r = varve_slots_read(s->ino_slots, b, &len);
+	if (r < 0 && r != -ENOENT && r != -EBADMSG)
+		return varve_err_wrap(err, r, "meta/ino");
+	if (r == 0 && len == sizeof(b)) {
+		top = varve_get_le64(b);
+	} else if (!fresh || has_entries(s->sealed_fd)) {
+		top = highest_in_segments(s) + (UINT64_C(1) << 32);
+		varve_warning("'meta/ino' is lost: file numbers go on at %llu",
+			      (unsigned long long)top);
+	}
+	atomic_store(&s->next_ino, top);
+	atomic_store(&s->reserved_ino, top);
+	return varve_ino_ready(s);
+}
+
+#define CLOCK_RECORD_BYTES 32
+
+static int recover_clock(struct varve_store *s, int64_t *ret_start, struct varve_err *err)
+{
+	unsigned char b[CLOCK_RECORD_BYTES];
+	size_t len = sizeof(b);
+	int64_t mark = 0;
+	int r = varve_slots_open(s->meta_fd, "clock", "VARVECLK", sizeof(b), &s->clock_slots, err);
+
+	*ret_start = INT64_MIN;
+	if (r < 0)
+		return r;
+	r = varve_slots_read(s->clock_slots, b, &len);
+	if (r == 0 && len == sizeof(b)) {
+		mark = (int64_t)varve_get_le64(b);
+		*ret_start = (int64_t)varve_get_le64(b + 8);
+		s->serial_base = varve_get_le64(b + 16);
+		s->serial_n = varve_get_le64(b + 24);
+	} else if (r == -EBADMSG) {
+		varve_warning("'meta/clock' is damaged: the wall clock is believed as it is");
+	} else if (r < 0 && r != -ENOENT) {
+		return varve_err_wrap(err, r, "meta/clock");
+	}
+	varve_timekeeper_start(&s->time, mark, s->policy.clock_trust_ns,
+			       varve_clock_realtime(s->clock), varve_clock_boottime(s->clock),
+			       s->clock->synchronised(s->clock->ctx));
+	if (s->time.state == VARVE_TIME_UNTRUSTED)
+		varve_warning("the clock is far ahead of when this store was last used and is not believed "
+			      "yet: nothing is cut and nothing expires; 'varve clock accept' ends that");
+	else if (s->time.state == VARVE_TIME_BEHIND)
+		varve_warning("the clock is behind when this store was last used: the open bucket stays "
+			      "until it has caught up");
+	return 0;
+}
+
+/* The bucket that now is in goes on; all others are closing. */
+static int choose_current(struct varve_store *s, int64_t kept_start)
+{
+	int64_t now = varve_believed_now(s);
+	int r;
+
+	for (uint32_t i = s->n_buckets; i-- > 0;) {
+		struct varve_bucket *b = s->buckets[i];
+
+		if (b->state == VARVE_BUCKET_CLOSING && b->start_ns <= now && now < b->end_ns) {
+			b->state = VARVE_BUCKET_OPEN;
+			s->current = b;
+			break;
+		}
+	}
+	if (!s->current) {
+		r = varve_open_window(s, now);
+		if (r < 0)
+			return r;
+	} else if (kept_start != s->current->start_ns) {
+		r = varve_ino_streams(s, &s->serial_base, &s->serial_n);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* A crash between a drop's rename and its audit line. */
+static int audit_trash(void *ctx, const char *name, const struct varve_trash_name *t)
+{
+	struct varve_store *s = ctx;
+	bool hand = t->cause == VARVE_CAUSE_HAND;
+	int r = varve_trash_is_gone(name)
+			? 1 /* the removal begins after the line */
+			: varve_audit_has(s->audit, hand ? "drop" : "expire", name);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	return varve_audit_append(
+		s->audit, &(struct varve_audit_line){.time_ns = t->time_ns,
+						     .event = hand ? "drop" : "expire",
+						     .cause = varve_cause_name(t->cause),
+						     .bucket = t->bucket, .class_name = t->class_name,
+						     .buckets = 1, .files = -1, .bytes = -1,
+						     .segment_bytes = -1, .uid = t->uid,
+						     .pid = t->pid, .id = name});
+}
+
+static int audit_seals(struct varve_store *s)
+{
+	for (uint32_t i = 0; i < s->n_buckets; i++) {
+		struct varve_bucket *b = s->buckets[i];
+		struct stat st;
+		int r;
+
+		/* Only a seal that was cut short before its end has its parts still there. */
+		if (b->state != VARVE_BUCKET_SEALED ||
+		    fstatat(s->open_fd, b->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		r = varve_audit_has(s->audit, "seal", b->name);
+		if (r == 0)
+			r = varve_audit_append(
+				s->audit,
+				&(struct varve_audit_line){
+					.time_ns = s->time.believed_ns, .event = "seal",
+					.bucket = b->name, .buckets = 1,
+					.files = b->files == UINT64_MAX ? -1 : (int64_t)b->files,
+					.bytes = b->bytes == UINT64_MAX ? -1 : (int64_t)b->bytes,
+					.segment_bytes = -1, .uid = -1, .pid = -1, .id = b->name});
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+int varve_recover(struct varve_store *s, struct varve_err *err)
+{
+	struct loading l = {.s = s, .err = err};
+	struct joining j;
+	int64_t kept_start;
+	int r = recover_counter(s, err);
+
+	if (r == 0)
+		r = recover_clock(s, &kept_start, err);
+	if (r == 0)
+		r = each_entry(s->sealed_fd, ".", recover_sealed_bucket, &l);
+	if (r == 0)
+		r = audit_seals(s);
+	l.dir = s->current_dir;
+	if (r == 0)
+		r = each_entry(s->tree_fd, ".", load_skeleton, &l);
+	if (r == 0)
+		varve_node_each(s->current_dir, give_serial, s);
+	if (r == 0)
+		r = each_entry(s->open_fd, ".", recover_open_bucket, &l);
+	if (r == 0)
+		r = choose_current(s, kept_start);
+	l.dir = s->staging_dir;
+	l.b = NULL;
+	if (r == 0)
+		r = each_entry(s->staging_fd, ".", load_one, &l);
+	if (r == 0)
+		r = varve_trash_each(s->trash_fd, audit_trash, s);
+	if (r < 0)
+		return varve_err_wrap(err, r, "store '%s' can't be recovered", s->path);
+	j = (struct joining){.s = s, .sdir = s->current_dir};
+	varve_node_each(s->current->root, join_one, &j);
+	if (j.r < 0)
+		return varve_err_wrap(err, j.r, "the skeleton of current/");
+	return varve_clock_keep(s);
+}

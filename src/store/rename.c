@@ -1,0 +1,612 @@
+/*
+ * Renames: inside current/, inside .staging/ or a closing bucket, and from .staging/ into current/,
+ * which publishes. Everything else is EXDEV (or EROFS in what is sealed).
+ *
+ * Crash safety: what moves bytes is always one rename(2) of the part, or of the directory of parts.
+ * The skeleton follows; recovery makes skeleton directories for parts that have none.
+ */
+#include "store/entry.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/file.h"
+#include "store/part.h"
+
+struct move {
+	struct varve_node *from_dir, *to_dir; /* the caller's */
+	const char *name, *new_name;
+	struct varve_node *node;   /* FILE, SDIR, DDIR or XDIR that moves; referenced */
+	struct varve_node *victim; /* what stands at the new name, or NULL; referenced */
+	struct varve_node *marker; /* stream marker at the old name, or NULL; referenced */
+};
+
+static void move_done(struct varve_store *s, struct move *m)
+{
+	guard(&s->ns);
+	varve_node_unref(s, m->node);
+	varve_node_unref(s, m->victim);
+	varve_node_unref(s, m->marker);
+}
+
+static struct varve_node *referenced(struct varve_node *n)
+{
+	return n ? varve_node_ref(n) : NULL;
+}
+
+/* Which pairs of directories a rename may join. */
+static int check_dirs(const struct varve_node *from, const struct varve_node *to)
+{
+	if (from->kind == VARVE_KIND_SEALED || to->kind == VARVE_KIND_SEALED)
+		return from->kind == to->kind ? -EROFS
+		       : to->kind == VARVE_KIND_SEALED ? -EROFS : -EXDEV;
+	if (from->kind == VARVE_KIND_ROOT || to->kind == VARVE_KIND_ROOT)
+		return -EPERM;
+	if (!from->linked || !to->linked)
+		return -ENOENT;
+	if ((from->kind == VARVE_KIND_DDIR && from->bucket->shut) ||
+	    (to->kind == VARVE_KIND_DDIR && to->bucket->shut))
+		return -EROFS;
+	if (from->kind == VARVE_KIND_XDIR && to->kind == VARVE_KIND_SDIR)
+		return 0;
+	if (from->kind != to->kind || from->bucket != to->bucket)
+		return -EXDEV;
+	return 0;
+}
+
+static struct varve_node *child_at(struct varve_store *s, struct varve_node *dir, const char *name)
+{
+	struct varve_node *c;
+
+	if (dir->kind == VARVE_KIND_SDIR)
+		return varve_current_child(s, dir, name);
+	c = varve_node_child(dir, name);
+	return c && dir->kind == VARVE_KIND_DDIR && !varve_dated_visible(c) ? NULL : c;
+}
+
+/* The FILE of a child, made from a stream's marker where need be. */
+static int as_node(struct varve_store *s, struct varve_node *c, struct varve_node **ret)
+{
+	if (c && c->kind == VARVE_KIND_STREAM) {
+		int r = varve_stream_file(s, c, &c);
+
+		if (r < 0)
+			return r;
+	}
+	*ret = referenced(c);
+	return 0;
+}
+
+/* ns and mutate held. */
+static int find_move(struct varve_store *s, struct move *m, unsigned flags)
+{
+	struct varve_node *c;
+	int r = check_dirs(m->from_dir, m->to_dir);
+
+	if (r < 0)
+		return r;
+	c = child_at(s, m->from_dir, m->name);
+	if (!c)
+		return -ENOENT;
+	r = as_node(s, c, &m->node);
+	if (r == 0)
+		r = as_node(s, child_at(s, m->to_dir, m->new_name), &m->victim);
+	if (r < 0)
+		return r;
+	if (m->from_dir->kind == VARVE_KIND_SDIR) {
+		c = varve_node_child(m->from_dir, m->name);
+		m->marker = c && c->kind == VARVE_KIND_STREAM ? varve_node_ref(c) : NULL;
+	}
+	if (m->victim && flags & RENAME_NOREPLACE)
+		return -EEXIST;
+	if (m->victim && s->policy.worm && m->to_dir->kind == VARVE_KIND_SDIR)
+		return -EPERM;
+	if (m->victim && varve_node_is_dir(m->node) != varve_node_is_dir(m->victim))
+		return varve_node_is_dir(m->node) ? -ENOTDIR : -EISDIR;
+	return 0;
+}
+
+/* -- files -- */
+
+static int drop_marker(struct varve_store *s, struct varve_node *marker)
+{
+	cleanup_free char *path = NULL;
+
+	{
+		guard(&s->ns);
+		path = varve_node_path(marker, NULL);
+	}
+	if (!path)
+		return -ENOMEM;
+	if (unlinkat(s->tree_fd, path, 0) < 0 && errno != ENOENT)
+		return -errno;
+	guard(&s->ns);
+	varve_node_unlink(s, marker);
+	return 0;
+}
+
+/* The directory node that lists files at the new place, there in memory and on disk. */
+static int ready_target(struct varve_store *s, struct move *m, unsigned place, struct varve_node **ret)
+{
+	struct varve_node *dir = m->to_dir;
+	int r = 0;
+
+	{
+		guard(&s->ns);
+		if (dir->kind == VARVE_KIND_SDIR)
+			r = varve_sdir_ddir(s, dir, &dir);
+		if (r < 0)
+			return r;
+		*ret = varve_node_ref(dir);
+	}
+	if (dir->kind == VARVE_KIND_DDIR)
+		r = varve_ddir_on_disk(s, dir, place);
+	if (r < 0)
+		varve_node_put(s, dir);
+	return r;
+}
+
+/* Removes the part that the rename would leave elsewhere (another place): only then rename(2) does
+ * not replace it by itself. */
+static int drop_victim_part(struct varve_store *s, struct move *m, unsigned place)
+{
+	cleanup_free char *path = NULL;
+	int fd;
+
+	if (!m->victim || !m->victim->has_part || m->victim->place == place)
+		return 0;
+	{
+		guard(&s->ns);
+		path = varve_node_where(s, m->victim, NULL, m->victim->place, &fd);
+	}
+	if (!path)
+		return -ENOMEM;
+	return unlinkat(fd, path, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
+/* Memory follows: the file leaves its old directory for the new one; ns held. */
+static int relink_file(struct varve_store *s, struct move *m, struct varve_node *dir, unsigned place)
+{
+	struct varve_node *f = m->node;
+	struct varve_bucket *old = f->bucket;
+
+	if (m->victim) {
+		if (m->victim->bucket)
+			(void)atomic_fetch_sub(&m->victim->bucket->allocated,
+					       varve_blocks_of(m->victim->size));
+		m->victim->attr.st_nlink = 0;
+		varve_node_unlink(s, m->victim);
+	}
+	if (old != dir->bucket) {
+		/* Published: from now on its handles may only append, and count as writers. */
+		varve_file_resized(s, f, f->size, 0);
+		f->bucket = varve_bucket_ref(dir->bucket);
+		f->last = -1;
+		varve_file_resized(s, f, 0, f->size);
+		if (f->writers) {
+			uint32_t n = f->writers;
+
+			varve_file_add_writer(s, f);
+			f->writers = n;
+		}
+	}
+	f->place = (uint16_t)place;
+	atomic_store(&f->linked_durably, false);
+	varve_node_unlink(s, f);
+	return varve_node_link(dir, f, m->new_name);
+}
+
+static int move_file(struct varve_store *s, struct move *m)
+{
+	struct varve_node *dir;
+	cleanup_free char *from = NULL;
+	cleanup_free char *to = NULL;
+	cleanup_free char *path = NULL;
+	int from_fd, to_fd, r = 0;
+	unsigned place;
+
+	if (!m->node->has_part)
+		r = varve_file_make_part(s, m->node);
+	if (r < 0)
+		return r;
+	{
+		guard(&s->ns);
+		path = varve_node_path(m->to_dir, m->new_name);
+	}
+	if (!path)
+		return -ENOMEM;
+	if (strlen(path) > VARVE_PATH_BYTES_MAX - 64)
+		return -ENAMETOOLONG;
+	place = m->to_dir->kind == VARVE_KIND_XDIR ? 0 : (unsigned)varve_place_for(s, path);
+	r = ready_target(s, m, place, &dir);
+	if (r < 0)
+		return r;
+	{
+		guard(&s->ns);
+		from = varve_node_where(s, m->node, NULL, m->node->place, &from_fd);
+		to = varve_node_where(s, dir, m->new_name, place, &to_fd);
+	}
+	r = from && to ? drop_victim_part(s, m, place) : -ENOMEM;
+	if (r == 0 && renameat(from_fd, from, to_fd, to) < 0)
+		r = -errno;
+	if (r == 0) {
+		guard(&m->node->lock);
+		guard(&s->ns);
+		r = relink_file(s, m, dir, place);
+		varve_dir_touch(m->from_dir);
+		varve_dir_touch(m->to_dir);
+	}
+	if (r == 0 && m->marker)
+		r = drop_marker(s, m->marker);
+	varve_node_put(s, dir);
+	return r;
+}
+
+/* -- directories -- */
+
+struct emptiness {
+	bool files;
+};
+
+static void see_file(void *ctx, struct varve_node *n)
+{
+	if (n->kind == VARVE_KIND_FILE && n->has_part)
+		((struct emptiness *)ctx)->files = true;
+}
+
+static bool victim_is_empty(struct varve_store *s, struct varve_node *v)
+{
+	struct emptiness e = {false};
+	struct varve_node *d = v->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, v) : v;
+
+	if (v->kind != VARVE_KIND_DDIR && v->n_children)
+		return false;
+	if (d)
+		varve_node_each(d, see_file, &e);
+	return !e.files;
+}
+
+static int rename_in(int from_fd, const char *from, int to_fd, const char *to)
+{
+	if (!from || !to)
+		return -ENOMEM;
+	return renameat(from_fd, from, to_fd, to) < 0 ? -errno : 0;
+}
+
+/* The directories of parts below the bucket follow the skeleton's, place by place. */
+static int move_ddir_on_disk(struct varve_store *s, struct varve_node *d, struct varve_node *to,
+			     const char *new_name)
+{
+	for (unsigned p = 0; p < 32; p++) {
+		cleanup_free char *from_path = NULL;
+		cleanup_free char *to_path = NULL;
+		int from_fd, to_fd, r;
+
+		if (!(d->on_disk & (1u << p)))
+			continue;
+		r = varve_ddir_on_disk(s, to, p);
+		if (r < 0)
+			return r;
+		{
+			guard(&s->ns);
+			from_path = varve_node_where(s, d, NULL, p, &from_fd);
+			to_path = varve_node_where(s, to, new_name, p, &to_fd);
+		}
+		r = rename_in(from_fd, from_path, to_fd, to_path);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Takes an empty directory at the new name away, in memory, and its empty twin on disk; what
+ * rename(2) replaces by itself is left to it. */
+static int drop_victim_dir(struct varve_store *s, struct varve_node *v)
+{
+	struct varve_node *d = NULL;
+
+	if (!v)
+		return 0;
+	{
+		guard(&s->ns);
+		if (!victim_is_empty(s, v))
+			return -ENOTEMPTY;
+		if (v->kind == VARVE_KIND_SDIR)
+			d = referenced(varve_sdir_ddir_if(s, v));
+	}
+	for (unsigned p = 0; d && p < 32; p++) {
+		cleanup_free char *path = NULL;
+		int fd;
+
+		if (!(d->on_disk & (1u << p)))
+			continue;
+		{
+			guard(&s->ns);
+			path = varve_node_where(s, d, NULL, p, &fd);
+		}
+		if (path)
+			(void)unlinkat(fd, path, AT_REMOVEDIR);
+	}
+	guard(&s->ns);
+	if (d) {
+		varve_tree_drop(s, d);
+		varve_node_unref(s, d);
+	}
+	return 0;
+}
+
+static int relink_dir(struct varve_store *s, struct varve_node *n, struct varve_node *to,
+		      const char *new_name)
+{
+	int r;
+
+	(void)varve_node_ref(n);
+	varve_node_unlink(s, n);
+	r = varve_node_link(to, n, new_name);
+	varve_node_unref(s, n);
+	return r;
+}
+
+/* current/: skeleton and bucket. */
+static int move_sdir(struct varve_store *s, struct move *m)
+{
+	struct varve_node *d, *to = NULL;
+	cleanup_free char *from_path = NULL;
+	cleanup_free char *to_path = NULL;
+	int r = drop_victim_dir(s, m->victim);
+
+	if (r < 0)
+		return r;
+	{
+		guard(&s->ns);
+		from_path = varve_node_path(m->node, NULL);
+		to_path = varve_node_path(m->to_dir, m->new_name);
+		d = referenced(varve_sdir_ddir_if(s, m->node));
+		if (d)
+			r = varve_sdir_ddir(s, m->to_dir, &to);
+		if (r == 0 && to)
+			(void)varve_node_ref(to);
+	}
+	if (r == 0)
+		r = rename_in(s->tree_fd, from_path, s->tree_fd, to_path);
+	if (r == 0 && d)
+		r = move_ddir_on_disk(s, d, to, m->new_name);
+	{
+		guard(&s->ns);
+		if (r == 0 && m->victim) {
+			m->victim->attr.st_nlink = 0;
+			varve_tree_drop(s, m->victim);
+		}
+		if (r == 0)
+			r = relink_dir(s, m->node, m->to_dir, m->new_name);
+		if (r == 0 && d)
+			r = relink_dir(s, d, to, m->new_name);
+		varve_node_unref(s, d);
+		varve_node_unref(s, to);
+		varve_dir_touch(m->from_dir);
+		varve_dir_touch(m->to_dir);
+	}
+	return r;
+}
+
+/* .staging/ or a closing bucket: one tree on disk. */
+static int move_plain_dir(struct varve_store *s, struct move *m)
+{
+	cleanup_free char *from_path = NULL;
+	cleanup_free char *to_path = NULL;
+	int from_fd, to_fd, r = drop_victim_dir(s, m->victim);
+
+	if (r < 0)
+		return r;
+	if (m->node->kind == VARVE_KIND_DDIR) {
+		r = move_ddir_on_disk(s, m->node, m->to_dir, m->new_name);
+	} else {
+		{
+			guard(&s->ns);
+			from_path = varve_node_where(s, m->node, NULL, 0, &from_fd);
+			to_path = varve_node_where(s, m->to_dir, m->new_name, 0, &to_fd);
+		}
+		r = rename_in(from_fd, from_path, to_fd, to_path);
+	}
+	if (r < 0)
+		return r;
+	guard(&s->ns);
+	if (m->victim) {
+		m->victim->attr.st_nlink = 0;
+		varve_tree_drop(s, m->victim);
+	}
+	r = relink_dir(s, m->node, m->to_dir, m->new_name);
+	varve_dir_touch(m->from_dir);
+	varve_dir_touch(m->to_dir);
+	return r;
+}
+
+/* -- a whole directory from .staging/ -- */
+
+/* The skeleton directory for x, with its number; the bucket's gets a new one. mutate held. */
+static int publish_dir_on_disk(struct varve_store *s, const char *tree_path, const char *part_path,
+			       const struct stat *attr, uint64_t ino, uint64_t dated_ino)
+{
+	cleanup_close int src = varve_openat(s->open_fd, part_path, O_RDONLY | O_DIRECTORY, 0);
+	cleanup_close int dst = -1;
+	int r;
+
+	if (src < 0)
+		return src;
+	if (mkdirat(s->tree_fd, tree_path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	dst = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_DIRECTORY, 0);
+	if (dst < 0)
+		return dst;
+	if (fchown(dst, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
+		return -errno;
+	if (fchmod(dst, attr->st_mode & 07777) < 0)
+		return -errno;
+	r = varve_xattrs_copy(src, dst);
+	if (r == 0)
+		r = varve_ino_write_xattr(dst, ino);
+	return r < 0 ? r : varve_ino_write_xattr(src, dated_ino);
+}
+
+struct list {
+	struct varve_node **nodes;
+	size_t n, size;
+	int r;
+};
+
+static void list_one(void *ctx, struct varve_node *n)
+{
+	struct list *l = ctx;
+
+	if (l->n == l->size) {
+		size_t size = l->size ? 2 * l->size : 64;
+		struct varve_node **more = realloc(l->nodes, size * sizeof(*more));
+
+		if (!more) {
+			l->r = -ENOMEM;
+			return;
+		}
+		l->nodes = more;
+		l->size = size;
+	}
+	l->nodes[l->n++] = n;
+}
+
+/* x, an XDIR, becomes an SDIR below sdir_up, with a DDIR below ddir_up, and all in it likewise. The
+ * whole was renamed on disk. ns held but for the skeleton's I/O; mutate keeps the names still. */
+static int publish_dir(struct varve_store *s, struct varve_node *x, struct varve_node *sdir_up,
+		       struct varve_node *ddir_up, const char *name)
+{
+	struct list l = {0};
+	struct varve_node *d;
+	cleanup_free char *tree_path = NULL;
+	cleanup_free char *part_path = NULL;
+	uint64_t ino;
+	int fd, r = varve_ino_next(s, &ino);
+
+	if (r < 0)
+		return r;
+	{
+		guard(&s->ns);
+		d = varve_node_new(s, VARVE_KIND_DDIR, ino);
+		if (!d)
+			return -ENOMEM;
+		d->attr = x->attr;
+		d->attr.st_ino = ino;
+		d->bucket = varve_bucket_ref(ddir_up->bucket);
+		d->sdir = varve_node_ref(x);
+		d->on_disk = 1;
+		tree_path = varve_node_path(sdir_up, name);
+		part_path = varve_node_where(s, ddir_up, name, 0, &fd);
+		varve_node_each(x, list_one, &l);
+		r = l.r;
+	}
+	if (r == 0)
+		r = tree_path && part_path ? publish_dir_on_disk(s, tree_path, part_path, &x->attr,
+								 x->ino, ino)
+					   : -ENOMEM;
+	{
+		guard(&s->ns);
+		if (r == 0)
+			r = relink_dir(s, x, sdir_up, name);
+		x->kind = VARVE_KIND_SDIR;
+		if (r == 0)
+			r = varve_node_link(ddir_up, d, name);
+		if (r == 0)
+			x->ddir = d;
+		for (size_t i = 0; r == 0 && i < l.n; i++) {
+			struct move m = {.node = l.nodes[i], .new_name = l.nodes[i]->name};
+			cleanup_free char *keep = strdup(m.new_name);
+
+			m.new_name = keep;
+			if (m.node->kind == VARVE_KIND_FILE)
+				r = keep ? relink_file(s, &m, d, 0) : -ENOMEM;
+		}
+		varve_node_unref(s, d);
+	}
+	for (size_t i = 0; r == 0 && i < l.n; i++)
+		if (l.nodes[i]->kind == VARVE_KIND_XDIR) {
+			cleanup_free char *keep = strdup(l.nodes[i]->name);
+
+			r = keep ? publish_dir(s, l.nodes[i], x, d, keep) : -ENOMEM;
+		}
+	free(l.nodes);
+	return r;
+}
+
+static int publish(struct varve_store *s, struct move *m)
+{
+	struct varve_node *dir;
+	cleanup_free char *from = NULL;
+	cleanup_free char *to = NULL;
+	int from_fd, to_fd, r = drop_victim_dir(s, m->victim);
+
+	if (r < 0)
+		return r;
+	r = ready_target(s, m, 0, &dir);
+	if (r < 0)
+		return r;
+	{
+		guard(&s->ns);
+		from = varve_node_where(s, m->node, NULL, 0, &from_fd);
+		to = varve_node_where(s, dir, m->new_name, 0, &to_fd);
+	}
+	r = rename_in(from_fd, from, to_fd, to);
+	if (r == 0) {
+		varve_crash_point("publish.renamed");
+		guard(&s->ns);
+		if (m->victim) {
+			m->victim->attr.st_nlink = 0;
+			varve_tree_drop(s, m->victim);
+		}
+	}
+	if (r == 0)
+		r = publish_dir(s, m->node, m->to_dir, dir, m->new_name);
+	varve_node_put(s, dir);
+	guard(&s->ns);
+	varve_dir_touch(m->from_dir);
+	varve_dir_touch(m->to_dir);
+	return r;
+}
+
+static int do_move(struct varve_store *s, struct move *m)
+{
+	if (m->victim == m->node)
+		return 0;
+	if (!varve_node_is_dir(m->node))
+		return move_file(s, m);
+	if (m->from_dir->kind == VARVE_KIND_SDIR)
+		return move_sdir(s, m);
+	if (m->to_dir->kind == VARVE_KIND_SDIR)
+		return publish(s, m);
+	return move_plain_dir(s, m);
+}
+
+int varve_store_rename(struct varve_store *s, uint64_t parent, const char *name,
+		       uint64_t new_parent, const char *new_name, unsigned flags)
+{
+	held_node from = {s, varve_node_get(s, parent)};
+	held_node to = {s, varve_node_get(s, new_parent)};
+	struct move m = {.from_dir = from.n, .to_dir = to.n, .name = name, .new_name = new_name};
+	int r = varve_name_check(new_name);
+
+	if (!from.n || !to.n)
+		return -ESTALE;
+	if (flags & ~(unsigned)RENAME_NOREPLACE)
+		return -EINVAL;
+	if (r == 0)
+		r = varve_ino_ready(s);
+	if (r < 0)
+		return r;
+	guard(&s->mutate);
+	{
+		guard(&s->ns);
+		r = find_move(s, &m, flags);
+	}
+	if (r == 0)
+		r = do_move(s, &m);
+	move_done(s, &m);
+	return r;
+}

@@ -1,0 +1,599 @@
+/*
+ * Sealed buckets as directories: the union of their tablets' segments, less what has a tombstone.
+ * Segments are opened when first asked for and kept open, the most recently used ones.
+ */
+#include "store/entry.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define OPEN_SEGMENTS_MAX 256
+
+/* -- the shelf of open segments -- */
+
+static int newest_first(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Closes the segments of all but the most recently used buckets. A bucket whose shelf is busy is in
+ * use. */
+static void thin_out(struct varve_store *s)
+{
+	struct varve_bucket **all;
+	cleanup_free int64_t *used = NULL;
+	uint32_t n, open = 0;
+	int64_t limit;
+
+	{
+		guard(&s->ns);
+		n = s->n_buckets;
+		all = malloc((n + 1) * sizeof(*all));
+		used = malloc((n + 1) * sizeof(*used));
+		if (!all || !used) {
+			free(all);
+			return;
+		}
+		for (uint32_t i = 0; i < n; i++) {
+			all[i] = varve_bucket_ref(s->buckets[i]);
+			used[i] = all[i]->used_boot_ns;
+		}
+	}
+	qsort(used, n, sizeof(*used), newest_first);
+	limit = n > OPEN_SEGMENTS_MAX / 2 ? used[OPEN_SEGMENTS_MAX / 2] : 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct varve_bucket *b = all[i];
+
+		if (pthread_mutex_trylock(&b->shelf) == 0) {
+			for (uint32_t t = 0; t < b->n_tabs; t++) {
+				if (b->tabs[t].seg && b->used_boot_ns <= limit) {
+					varve_segment_unref(b->tabs[t].seg);
+					b->tabs[t].seg = NULL;
+				}
+				open += b->tabs[t].seg != NULL;
+			}
+			(void)pthread_mutex_unlock(&b->shelf);
+		}
+		guard(&s->ns);
+		varve_bucket_unref(s, b);
+	}
+	free(all);
+	guard(&s->ns);
+	s->n_open_segments = open;
+}
+
+int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t tab,
+			 struct varve_segment **ret)
+{
+	struct varve_err err = {.msg = ""};
+	struct varve_tab *t;
+	char path[2 * VARVE_CLASS_NAME_MAX + VARVE_BUCKET_NAME_MAX + 16];
+	bool many = false;
+	int r = 0;
+
+	{
+		guard(&b->shelf);
+		if (tab >= b->n_tabs)
+			return -ESTALE;
+		t = &b->tabs[tab];
+		if (t->bad)
+			return -EBADMSG;
+		b->used_boot_ns = varve_clock_boottime(s->clock);
+		if (!t->seg) {
+			(void)snprintf(path, sizeof(path), "%s/%s/%s.tar.zst", b->name,
+				       t->at.class_name, t->at.tablet);
+			r = varve_segment_open(s->cache, s->sealed_fd, path, &t->seg, &err);
+			if (r == -EBADMSG || r == -EPROTONOSUPPORT) {
+				t->bad = true;
+				(void)atomic_fetch_add(&s->faults, 1);
+				varve_error("segment 'sealed/%s' can't be read: %s; 'varve verify' "
+					    "tells what is left of it", path, err.msg);
+			}
+			if (r == 0) {
+				guard(&s->ns);
+				many = ++s->n_open_segments > OPEN_SEGMENTS_MAX;
+			} else if (t->bad) {
+				guard(&s->ns);
+				b->damaged = true;
+			}
+		}
+		if (r == 0)
+			*ret = varve_segment_ref(t->seg);
+	}
+	if (many)
+		thin_out(s);
+	return r == -ENOENT ? -ESTALE : r;
+}
+
+int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct varve_tombs **ret)
+{
+	struct varve_err err = {.msg = ""};
+	int r = 0;
+
+	guard(&b->shelf);
+	if (!b->tombs) {
+		r = varve_tombs_open(s->tombs_fd, b->name, false, &b->tombs, &err);
+		if (r < 0)
+			varve_error("tombstones of bucket '%s' can't be read: %s", b->name, err.msg);
+	}
+	*ret = b->tombs;
+	return r;
+}
+
+static int add_tab(struct varve_bucket *b, const char *class_name, const char *tablet,
+		   uint64_t allocated)
+{
+	struct varve_tab *more = realloc(b->tabs, (b->n_tabs + 1) * sizeof(*more));
+
+	if (!more)
+		return -ENOMEM;
+	b->tabs = more;
+	b->tabs[b->n_tabs] = (struct varve_tab){.allocated = allocated};
+	(void)snprintf(b->tabs[b->n_tabs].at.class_name, VARVE_CLASS_NAME_MAX, "%s", class_name);
+	(void)snprintf(b->tabs[b->n_tabs].at.tablet, VARVE_CLASS_NAME_MAX, "%s", tablet);
+	b->n_tabs++;
+	return 0;
+}
+
+static int by_place(const void *a, const void *b)
+{
+	return memcmp(&((const struct varve_tab *)a)->at, &((const struct varve_tab *)b)->at,
+		      sizeof(struct varve_place));
+}
+
+static int load_class(struct varve_bucket *b, int bucket_fd, const char *class_name)
+{
+	cleanup_closedir DIR *dir = NULL;
+	struct dirent *e;
+	int fd = varve_openat(bucket_fd, class_name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd;
+	dir = fdopendir(fd);
+	if (!dir) {
+		(void)close(fd);
+		return -errno;
+	}
+	while ((errno = 0, e = readdir(dir))) {
+		size_t len = strlen(e->d_name);
+		char tablet[VARVE_CLASS_NAME_MAX];
+		struct stat st;
+		int r;
+
+		if (len <= 8 || len - 8 >= sizeof(tablet) ||
+		    strcmp(e->d_name + len - 8, ".tar.zst") != 0 || e->d_name[0] == '.')
+			continue;
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode))
+			continue;
+		(void)snprintf(tablet, sizeof(tablet), "%.*s", (int)(len - 8), e->d_name);
+		r = add_tab(b, class_name, tablet, (uint64_t)st.st_blocks * 512);
+		if (r < 0)
+			return r;
+	}
+	return -errno;
+}
+
+int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b)
+{
+	cleanup_closedir DIR *dir = NULL;
+	struct dirent *e;
+	int r = 0, fd = varve_openat(s->sealed_fd, b->name, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd;
+	dir = fdopendir(fd);
+	if (!dir) {
+		(void)close(fd);
+		return -errno;
+	}
+	while (r == 0 && (errno = 0, e = readdir(dir)))
+		if (e->d_name[0] != '.' && strlen(e->d_name) < VARVE_CLASS_NAME_MAX) {
+			r = load_class(b, dirfd(dir), e->d_name);
+			if (r == -ENOTDIR)
+				r = 0;
+		}
+	if (r == 0)
+		r = -errno;
+	if (r == 0 && b->n_tabs)
+		qsort(b->tabs, b->n_tabs, sizeof(*b->tabs), by_place);
+	return r;
+}
+
+/* -- nodes -- */
+
+static void attr_of_member(const struct varve_member *m, uint64_t ino, struct stat *ret)
+{
+	*ret = (struct stat){.st_ino = ino, .st_mode = m->mode, .st_nlink = 1, .st_uid = m->uid,
+			     .st_gid = m->gid, .st_blksize = 4096};
+	ret->st_size = S_ISDIR(m->mode) ? 4096 : (off_t)m->size;
+	ret->st_mtim.tv_sec = (time_t)m->mtime_sec;
+	ret->st_mtim.tv_nsec = m->mtime_nsec;
+	ret->st_atim = ret->st_ctim = ret->st_mtim;
+}
+
+int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *ret)
+{
+	struct varve_segment *seg;
+	struct varve_member m;
+	int r = varve_sealed_segment(s, n->bucket, n->tab, &seg);
+
+	/* A bucket's own directory can be seen even when nothing of it can be read; and a file that
+	 * is open outlives its bucket. */
+	if (r < 0) {
+		*ret = n->attr;
+		return n->tab_none || ret->st_mode ? 0 : r;
+	}
+	varve_index_member(varve_segment_index(seg), n->member, &m);
+	attr_of_member(&m, n->ino, ret);
+	if (!S_ISDIR(m.mode))
+		ret->st_blocks = (blkcnt_t)((varve_segment_share(seg, n->member) + 511) / 512);
+	varve_segment_unref(seg);
+	return 0;
+}
+
+int varve_sealed_bucket_node(struct varve_store *s, struct varve_bucket *b, struct varve_node **ret)
+{
+	struct varve_node *n = varve_node_by_id(s, b->ino);
+
+	if (n && n->bucket == b) {
+		*ret = varve_node_ref(n);
+		return 0;
+	}
+	n = varve_node_new(s, VARVE_KIND_SEALED, b->ino);
+	if (!n)
+		return -ENOMEM;
+	n->bucket = varve_bucket_ref(b);
+	n->tab_none = true;
+	n->attr.st_mode = S_IFDIR | 0755;
+	n->attr.st_uid = s->uid;
+	n->attr.st_gid = getegid();
+	n->attr.st_mtim.tv_sec = (time_t)(b->end_ns / VARVE_NS_PER_S);
+	n->attr.st_ctim = n->attr.st_atim = n->attr.st_mtim;
+	*ret = n;
+	return 0;
+}
+
+/* The path of a directory inside its bucket, malloc'ed, with a name behind it. */
+static int child_path(struct varve_store *s, struct varve_node *dir, const char *name, char **ret)
+{
+	struct varve_segment *seg;
+	struct varve_member m;
+	int r;
+
+	if (dir->tab_none) {
+		*ret = strdup(name);
+		return *ret ? 0 : -ENOMEM;
+	}
+	r = varve_sealed_segment(s, dir->bucket, dir->tab, &seg);
+	if (r < 0)
+		return r;
+	varve_index_member(varve_segment_index(seg), dir->member, &m);
+	r = asprintf(ret, "%.*s%s%s", (int)m.path_len, m.path, m.path_len && *name ? "/" : "", name);
+	varve_segment_unref(seg);
+	return r < 0 ? -ENOMEM : 0;
+}
+
+static bool is_tombed(struct varve_tombs *t, const struct varve_place *at, const char *path,
+		      size_t len)
+{
+	return varve_tombs_count(t) && varve_tombs_has(t, at->class_name, at->tablet, path, len);
+}
+
+/* Where a path is: the first tablet, from `from` on, that has it. -ENOENT; -EBADMSG when it may be in
+ * one that can't be read. The segment is referenced. */
+struct hit {
+	struct varve_segment *seg;
+	uint32_t tab, member;
+};
+
+static int find_path(struct varve_store *s, struct varve_bucket *b, const char *path, uint32_t from,
+		     struct hit *ret)
+{
+	struct varve_tombs *tombs;
+	int r = varve_sealed_tombs(s, b, &tombs), bad = 0;
+
+	if (r < 0)
+		return r;
+	for (uint32_t t = from; t < b->n_tabs; t++) {
+		r = varve_sealed_segment(s, b, t, &ret->seg);
+		if (r < 0) {
+			bad = r;
+			continue;
+		}
+		r = varve_index_find(varve_segment_index(ret->seg), path, strlen(path), &ret->member);
+		if (r == 0 && !is_tombed(tombs, &b->tabs[t].at, path, strlen(path))) {
+			ret->tab = t;
+			return 0;
+		}
+		varve_segment_unref(ret->seg);
+	}
+	return bad ? bad : -ENOENT;
+}
+
+/* The node for what was found, referenced. ns held. */
+static int node_for(struct varve_store *s, struct varve_bucket *b, const struct hit *hit,
+		    const struct varve_member *m, struct varve_node **ret)
+{
+	struct varve_node *n = varve_node_by_id(s, m->ino);
+	uint64_t ino = m->ino;
+
+	if (n && n->kind == VARVE_KIND_SEALED && n->bucket == b && n->tab == hit->tab &&
+	    n->member == hit->member) {
+		*ret = varve_node_ref(n);
+		return 0;
+	}
+	/* Only a segment that was copied by hand has a number that something else has: it gets one of
+	 * its own, for this mount. */
+	if (n || !ino) {
+		ino = varve_ino_take(s);
+		if (!ino)
+			return -EAGAIN;
+	}
+	n = varve_node_new(s, VARVE_KIND_SEALED, ino);
+	if (!n)
+		return -ENOMEM;
+	n->bucket = varve_bucket_ref(b);
+	n->tab = (uint16_t)hit->tab;
+	n->member = hit->member;
+	attr_of_member(m, ino, &n->attr);
+	*ret = n;
+	return 0;
+}
+
+int varve_sealed_lookup(struct varve_store *s, struct varve_node *dir, const char *name,
+			struct varve_entry *ret)
+{
+	cleanup_free char *path = NULL;
+	struct varve_node *n;
+	struct varve_member m;
+	struct hit hit;
+	int r = child_path(s, dir, name, &path);
+
+	if (r == 0)
+		r = find_path(s, dir->bucket, path, 0, &hit);
+	if (r < 0)
+		return r;
+	varve_index_member(varve_segment_index(hit.seg), hit.member, &m);
+	r = varve_ino_ready(s);
+	if (r == 0) {
+		guard(&s->ns);
+		r = node_for(s, dir->bucket, &hit, &m, &n);
+		if (r == 0) {
+			varve_entry_fill(s, n, ret);
+			varve_node_unref(s, n);
+		}
+	}
+	if (r == 0 && !S_ISDIR(m.mode))
+		ret->attr.st_blocks =
+			(blkcnt_t)((varve_segment_share(hit.seg, hit.member) + 511) / 512);
+	varve_segment_unref(hit.seg);
+	return r;
+}
+
+/* -- listing and removing -- */
+
+/* Whether an earlier tablet shows this path already. */
+static bool shown_before(struct varve_store *s, struct varve_bucket *b, const char *path,
+			 uint32_t tab)
+{
+	struct hit hit;
+
+	if (find_path(s, b, path, 0, &hit) < 0)
+		return false;
+	varve_segment_unref(hit.seg);
+	return hit.tab < tab;
+}
+
+typedef int child_cb(void *ctx, const char *name, size_t len, const struct varve_member *m);
+
+/* Calls cb for each child of the directory at path, in each tablet. Stops at a result other than 0. */
+static int each_child(struct varve_store *s, struct varve_bucket *b, const char *path, child_cb *cb,
+		      void *ctx)
+{
+	struct varve_tombs *tombs;
+	size_t skip = *path ? strlen(path) + 1 : 0;
+	int r = varve_sealed_tombs(s, b, &tombs), bad = 0;
+
+	for (uint32_t t = 0; r == 0 && t < b->n_tabs; t++) {
+		struct varve_segment *seg;
+		const struct varve_index *ix;
+		uint32_t i, end;
+		int e = varve_sealed_segment(s, b, t, &seg);
+
+		if (e < 0) {
+			bad = e;
+			continue;
+		}
+		ix = varve_segment_index(seg);
+		e = varve_index_find(ix, path, strlen(path), &i);
+		end = e == 0 ? varve_index_subtree_end(ix, i) : 0;
+		for (i++; e == 0 && r == 0 && i < end; i = varve_index_subtree_end(ix, i)) {
+			struct varve_member m;
+			cleanup_free char *full = NULL;
+
+			varve_index_member(ix, i, &m);
+			if (is_tombed(tombs, &b->tabs[t].at, m.path, m.path_len))
+				continue;
+			if (t > 0) {
+				full = strndup(m.path, m.path_len);
+				if (!full || shown_before(s, b, full, t))
+					continue;
+			}
+			r = cb(ctx, m.path + skip, m.path_len - skip, &m);
+		}
+		varve_segment_unref(seg);
+	}
+	return r ? r : bad && !b->n_tabs ? bad : 0;
+}
+
+static int list_child(void *ctx, const char *name, size_t len, const struct varve_member *m)
+{
+	return varve_dirent_add(ctx, name, len, m->ino, m->mode & S_IFMT);
+}
+
+int varve_sealed_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h)
+{
+	cleanup_free char *path = NULL;
+	int r = child_path(s, dir, "", &path);
+
+	return r < 0 ? r : each_child(s, dir->bucket, path, list_child, h);
+}
+
+static int any_child(void *ctx, const char *name, size_t len, const struct varve_member *m)
+{
+	(void)ctx;
+	(void)name;
+	(void)len;
+	(void)m;
+	return 1;
+}
+
+int varve_sealed_remove(struct varve_store *s, struct varve_node *dir, const char *name, bool is_dir)
+{
+	cleanup_free char *path = NULL;
+	struct varve_bucket *b = dir->bucket;
+	struct varve_tombs *tombs;
+	struct varve_member m;
+	struct hit hit;
+	bool any = false;
+	int r = child_path(s, dir, name, &path);
+
+	if (r == 0)
+		r = varve_sealed_tombs(s, b, &tombs);
+	for (uint32_t t = 0; r == 0 && t < b->n_tabs; t = hit.tab + 1) {
+		r = find_path(s, b, path, t, &hit);
+		if (r < 0)
+			break;
+		varve_index_member(varve_segment_index(hit.seg), hit.member, &m);
+		if (is_dir && !S_ISDIR(m.mode))
+			r = -ENOTDIR;
+		else if (!is_dir && S_ISDIR(m.mode))
+			r = -EISDIR;
+		else if (is_dir && each_child(s, b, path, any_child, NULL))
+			r = -ENOTEMPTY;
+		else
+			r = varve_tombs_add(tombs, b->tabs[hit.tab].at.class_name,
+					    b->tabs[hit.tab].at.tablet, path, strlen(path));
+		varve_segment_unref(hit.seg);
+		any = any || r == 0;
+	}
+	if (any) {
+		atomic_store(&s->names_dirty, true);
+		return r == -ENOENT ? 0 : r;
+	}
+	return r;
+}
+
+/* -- extended attributes -- */
+
+static int member_of(struct varve_store *s, struct varve_node *n, struct varve_segment **ret_seg,
+		     struct varve_member *ret)
+{
+	int r = varve_sealed_segment(s, n->bucket, n->tab, ret_seg);
+
+	if (r == 0)
+		varve_index_member(varve_segment_index(*ret_seg), n->member, ret);
+	return r;
+}
+
+/* The next packed attribute at *p (checked when the index was opened); false at the end. */
+static bool next_xattr(const struct varve_member *m, uint32_t *at, const char **ret_name,
+		       size_t *ret_name_len, const unsigned char **ret_value, size_t *ret_len)
+{
+	const unsigned char *p = m->xattrs + *at;
+
+	if (*at >= m->xattrs_len)
+		return false;
+	*ret_name_len = (size_t)p[0] | (size_t)p[1] << 8;
+	*ret_len = (size_t)p[2] | (size_t)p[3] << 8 | (size_t)p[4] << 16 | (size_t)p[5] << 24;
+	*ret_name = (const char *)p + 6;
+	*ret_value = p + 6 + *ret_name_len;
+	*at += (uint32_t)(6 + *ret_name_len + *ret_len);
+	return true;
+}
+
+static ssize_t own_xattr(struct varve_node *n, struct varve_segment *seg,
+			 const struct varve_member *m, const char *name, void *buf, size_t size)
+{
+	char text[64];
+	int len = -1;
+
+	if (!strcmp(name, "user.varve.digest") && S_ISREG(m->mode)) {
+		len = 0;
+		for (int i = 0; i < 16; i++)
+			len += snprintf(text + len, sizeof(text) - (size_t)len, "%02x", m->digest[i]);
+	} else if (!strcmp(name, "user.varve.ratio")) {
+		struct varve_segment_params about;
+		struct varve_segment_totals totals;
+		uint64_t share = varve_segment_share(seg, n->member), bytes = m->size;
+
+		if (n->tab_none) {
+			varve_index_about(varve_segment_index(seg), &about, &totals);
+			bytes = totals.content_bytes;
+			share = totals.segment_bytes;
+		}
+		if (share)
+			len = snprintf(text, sizeof(text), "%.2f", (double)bytes / (double)share);
+	}
+	return len < 0 ? -ENODATA : varve_give_value(text, (size_t)len, buf, size);
+}
+
+ssize_t varve_sealed_getxattr(struct varve_store *s, struct varve_node *n, const char *name,
+			      void *buf, size_t size)
+{
+	struct varve_segment *seg;
+	struct varve_member m;
+	const unsigned char *value;
+	const char *x;
+	size_t x_len, len;
+	uint32_t at = 0;
+	ssize_t r = member_of(s, n, &seg, &m);
+
+	if (r < 0)
+		return n->tab_none ? -ENODATA : r;
+	r = -ENODATA;
+	if (!strncmp(name, "user.varve.", 11))
+		r = own_xattr(n, seg, &m, name, buf, size);
+	else
+		while (next_xattr(&m, &at, &x, &x_len, &value, &len))
+			if (strlen(name) == x_len && !memcmp(name, x, x_len))
+				r = varve_give_value(value, len, buf, size);
+	varve_segment_unref(seg);
+	return r;
+}
+
+ssize_t varve_sealed_listxattr(struct varve_store *s, struct varve_node *n, char *buf, size_t size)
+{
+	struct varve_segment *seg;
+	struct varve_member m;
+	const unsigned char *value;
+	const char *x;
+	size_t x_len, len;
+	uint32_t at = 0;
+	ssize_t out = 0;
+	int r = member_of(s, n, &seg, &m);
+
+	if (r < 0)
+		return n->tab_none ? 0 : r;
+	while (out >= 0 && next_xattr(&m, &at, &x, &x_len, &value, &len)) {
+		if (size && (size_t)out + x_len + 1 > size) {
+			out = -ERANGE;
+			break;
+		}
+		if (size) {
+			memcpy(buf + out, x, x_len);
+			buf[out + (ssize_t)x_len] = '\0';
+		}
+		out += (ssize_t)x_len + 1;
+	}
+	varve_segment_unref(seg);
+	return out;
+}
