@@ -211,7 +211,7 @@ static uint32_t count_written(struct varve_bucket *a)
 	uint32_t n = 0;
 
 	for (struct varve_node *f = a->written; f; f = f->next_written)
-		n++;
+		n += f->writers > 0;
 	return n;
 }
 
@@ -268,7 +268,7 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns)
 	if (r < 0)
 		varve_error("the clock's high-water mark can't be written to 'meta/clock': %s",
 			    strerror(-r));
-	varve_info("boundary: bucket '%s' is closing, '%s' is open; %u files held by writers", a->name,
+	varve_info("boundary: bucket '%s' is closing, '%s' is open; writers hold %u files", a->name,
 		   s->current->name, held);
 	if (early && s->events.entry_gone)
 		s->events.entry_gone(s->events.ctx, VARVE_ID_ROOT, "current");

@@ -186,6 +186,22 @@ static void forget_bucket(struct varve_store *s, struct varve_bucket *b, bool ca
 	varve_bucket_unlist(s, b);
 }
 
+static void log_drop(const char *bucket, enum varve_drop_cause cause, const struct varve_caller *who,
+		     uint64_t files, uint64_t size)
+{
+	char by[64], count[32] = "", bytes[32];
+
+	if (who)
+		(void)snprintf(by, sizeof(by), "by hand (uid %u, pid %d)", (unsigned)who->uid,
+			       (int)who->pid);
+	else
+		(void)snprintf(by, sizeof(by), "by policy (%s)", varve_cause_name(cause));
+	if (files != UINT64_MAX)
+		(void)snprintf(count, sizeof(count), "%llu files, ", (unsigned long long)files);
+	varve_size_format(size, bytes, sizeof(bytes));
+	varve_info("dropped bucket '%s' %s: %s%s", bucket, by, count, bytes);
+}
+
 int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_drop_cause cause,
 		      const struct varve_caller *who, int64_t cutoff_ns, struct varve_err *err)
 {
@@ -248,7 +264,7 @@ int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_
 	forget_bucket(s, b, cause == VARVE_CAUSE_HAND && s->policy.undrop_ns > 0);
 	if (s->events.entry_gone)
 		s->events.entry_gone(s->events.ctx, VARVE_ID_ROOT, b->name);
-	varve_info("dropped bucket '%s': %s", b->name, varve_cause_name(cause));
+	log_drop(b->name, cause, who, counts[0], size);
 	guard(&s->ns);
 	(void)pthread_cond_signal(&s->wake_reaper);
 	return 0;

@@ -317,6 +317,12 @@ int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct 
 		varve_store_release(s, h->fh);
 		return r;
 	}
+	if (!sealed) {
+		/* Where the file ended when it was opened is where its first write is expected: two
+		 * shells that both open it with `>` lose nothing. */
+		guard(&f->lock);
+		h->next_off = f->size;
+	}
 	*ret = (struct varve_opened){.fh = h->fh, .direct_io = !sealed, .keep_cache = sealed};
 	return 0;
 }

@@ -62,8 +62,8 @@ struct varve_verify_job {
 };
 
 /* Checks the segment file dirfd/path, to which findings refer by the same path. 0 when it was looked
- * at, whatever was found: ret (added to) says. -ENOENT; -ECANCELED; -ENOMEM; -EAGAIN: no threads.
- * Errors of the disk are findings. Blocks. */
+ * at, whatever was found: ret (added to) says. -ENOENT and the like; -EBADMSG: no regular file;
+ * -ECANCELED; -ENOMEM; -EAGAIN: no threads. Errors while reading are findings. Blocks. */
 int varve_verify_segment(int dirfd, const char *path, const struct varve_verify_job *job,
 			 struct varve_verify_counts *ret, struct varve_err *err) varve_must_check;
 
