@@ -57,7 +57,7 @@ static inline void write_segment(int dirfd, const char *name, const struct spec 
 	varve_buf_done(&m.buf);
 }
 
-/* Flips one byte. */
+/* Flips one bit. */
 static inline void flip(int dirfd, const char *name, uint64_t off)
 {
 	int fd = openat(dirfd, name, O_RDWR | O_CLOEXEC);
