@@ -66,7 +66,7 @@ struct varve_node *varve_current_child(struct varve_store *s, struct varve_node 
 
 int varve_stream_file(struct varve_store *s, struct varve_node *stream, struct varve_node **ret)
 {
-	struct varve_node *d, *f;
+	struct varve_node *d = NULL, *f;
 	uint64_t ino;
 	int r = varve_sdir_ddir(s, stream->parent, &d);
 

@@ -324,7 +324,6 @@ void varve_store_releasedir(struct varve_store *s, uint64_t dh)
 int varve_store_fsyncdir(struct varve_store *s, uint64_t id)
 {
 	held_node dir = {s, varve_node_get(s, id)};
-	held_node d = {s, NULL};
 	cleanup_free char *tree_path = NULL;
 	cleanup_free char *path = NULL;
 	int base = -1, r = 0;

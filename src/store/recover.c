@@ -103,7 +103,7 @@ static int add_loaded(struct loading *l, const char *name, const struct stat *st
 
 static int load_file(struct loading *l, int dir_fd, const char *name, const struct stat *st)
 {
-	struct varve_node *n;
+	struct varve_node *n = NULL;
 	uint64_t ino;
 	bool is_link;
 	int r = ino_of(l->s, dir_fd, name, false, &is_link, &ino);
@@ -391,7 +391,7 @@ static int load_stream(struct loading *l, int dir_fd, const char *name, const st
 static int load_skeleton(void *ctx, int dir_fd, const char *name, const struct stat *st)
 {
 	struct loading *l = ctx;
-	struct varve_node *up = l->dir, *n;
+	struct varve_node *up = l->dir, *n = NULL;
 	uint64_t ino;
 	bool none;
 	int r;
