@@ -41,20 +41,20 @@ static void print_bytes(const struct varve_json_value *v, const char *key, const
 	*separator = ", ";
 }
 
-static void print_who(const struct varve_json_value *v)
+static void print_who(const struct varve_json_value *v, const char *gap)
 {
 	const char *cause = varve_json_get_string(v, "cause", NULL);
 	int64_t uid = varve_json_get_int(v, "uid", -1), pid = varve_json_get_int(v, "pid", -1);
 	const struct passwd *pw = uid >= 0 ? getpwuid((uid_t)uid) : NULL;
 
 	if (cause && uid < 0)
-		(void)printf("  by %s", cause);
+		(void)printf("%sby %s", gap, cause);
 	if (uid < 0)
 		return;
 	if (pw)
-		(void)printf("  by %s", pw->pw_name);
+		(void)printf("%sby %s", gap, pw->pw_name);
 	else
-		(void)printf("  by uid %" PRId64, uid);
+		(void)printf("%sby uid %" PRId64, gap, uid);
 	if (pid > 0)
 		(void)printf(" (pid %" PRId64 ")", pid);
 	if (cause && strcmp(cause, "hand") != 0)
@@ -70,11 +70,11 @@ static void print_line(const struct varve_json_value *v)
 	const char *event = varve_json_get_string(v, "event", "?");
 	const char *separator = ": ";
 
-	(void)printf("%.10s %.8s  %-7s  ", time, strlen(time) > 11 ? time + 11 : "", event);
+	(void)printf("%.10s %.8s  %-6s  ", time, strlen(time) > 11 ? time + 11 : "", event);
 	varve_cli_print_name(bucket, strlen(bucket));
 	if (cls && strcmp(cls, "default") != 0)
 		(void)printf(" (class %s)", cls);
-	print_who(v);
+	print_who(v, bucket[0] ? "  " : "");
 	if (cutoff)
 		(void)printf(", what ended before %.10s %.8s", cutoff,
 			     strlen(cutoff) > 11 ? cutoff + 11 : "");

@@ -66,7 +66,9 @@ static void add_bucket(struct varve_table *t, const struct varve_json_value *b, 
 	varve_table_add(t, "%" PRIu64, bytes_of(b, "files"));
 	add_size(t, bytes_of(b, "bytes"));
 	add_size(t, bytes_of(b, "allocated_bytes"));
-	if (ratio > 0)
+	if (ratio > 0 && ratio < 0.1) /* next to nothing, in a block of its own */
+		varve_table_add(t, "<0.1");
+	else if (ratio > 0)
 		varve_table_add(t, "%.1f", ratio);
 	else
 		varve_table_add(t, "%s", "");
