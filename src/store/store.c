@@ -438,6 +438,10 @@ static void free_nodes(struct varve_store *s)
 			varve_store_release(s, s->handles[i]->fh);
 	close_buckets(s);
 	guard(&s->ns);
+	/* All go, in whatever order the table has them: what points from one to another is cut first. */
+	for (uint32_t i = 0; i < s->n_id_chains; i++)
+		for (struct varve_node *n = s->id_chains[i]; n; n = n->id_next)
+			n->succ = n->sdir = n->ddir = n->parent = NULL;
 	for (uint32_t i = 0; i < s->n_id_chains; i++)
 		while (s->id_chains[i]) {
 			struct varve_node *n = s->id_chains[i];
