@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
 #include "cli/target.h"
 
@@ -178,6 +179,7 @@ int main(int argc, char **argv)
 	struct varve_cli cli = {0};
 	int used = 0;
 
+	varve_log_init("varve", 0, VARVE_LOG_ERROR);
 	/* A reader that has had enough is told of by write(2). */
 	(void)signal(SIGPIPE, SIG_IGN);
 	if (argc < 2) {

@@ -119,9 +119,14 @@ static void print_head(const struct varve_cli *cli, const struct varve_json_valu
 	int64_t next_ns = varve_json_get_int(v, "next_boundary_ns", 0);
 	char a[40], b[40], c[40];
 
-	(void)printf("store     %s%s%s\n", cli->store, mountpoint ? ", mounted at " : "",
-		     mountpoint ? mountpoint : "");
-	(void)printf("writes    %s\n", text(v, "mode"));
+	(void)printf("store     %s", cli->store);
+	if (mountpoint)
+		(void)printf(", %s %s",
+			     !strcmp(text(v, "mode"), "not mounted")
+				     ? "whose daemon is gone: mount it again at"
+				     : "mounted at",
+			     mountpoint);
+	(void)printf("\nwrites    %s\n", text(v, "mode"));
 	varve_cli_format_time(now_ns, a, sizeof(a));
 	(void)printf("clock     %s UTC, %s\n", a, clock_words(text(v, "clock")));
 	if (next_ns > now_ns) {

@@ -103,13 +103,10 @@ static void print_clean(const char *text, size_t len)
 		(void)putchar((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i]);
 }
 
-/* "sealed/2026-11-28/default/0.tar.zst" -> "2026-11-28" */
+/* "2026-11-28/default/0.tar.zst" -> "2026-11-28" */
 static void print_bucket(const char *segment)
 {
-	const char *slash = strchr(segment, '/');
-	const char *bucket = slash ? slash + 1 : segment;
-
-	print_clean(bucket, strcspn(bucket, "/"));
+	print_clean(segment, strcspn(segment, "/"));
 }
 
 static void report(void *ctx, const struct varve_verify_finding *f)
