@@ -10,8 +10,8 @@
 
 struct varve_buf {
 	unsigned char *p; /* malloc'ed; its owner frees it with varve_buf_done */
-	size_t len;	  /* bytes in use */
-	size_t size;	  /* bytes allocated */
+	size_t len;       /* bytes in use */
+	size_t size;      /* bytes allocated */
 };
 
 static inline void varve_buf_done(struct varve_buf *b)

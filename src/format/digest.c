@@ -12,7 +12,7 @@
 
 struct varve_digest {
 	XXH3_state_t *state; /* aligned as xxhash wants it */
-	uint64_t size;	     /* of the file, for one with holes */
+	uint64_t size;       /* of the file, for one with holes */
 	bool sparse;
 };
 

@@ -21,7 +21,7 @@ void varve_hash128(const void *data, size_t len, unsigned char ret[16]);
 
 struct varve_digest; /* may be used for one file after the other */
 
-struct varve_digest *varve_digest_new(void); /* NULL: no memory */
+struct varve_digest *varve_digest_new(void);    /* NULL: no memory */
 void varve_digest_free(struct varve_digest *d); /* NULL is fine */
 
 /* The sequence for a file: _begin with its size and extents; per extent in order _extent, then its

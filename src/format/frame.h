@@ -12,7 +12,7 @@
 struct varve_frame_cctx;
 
 struct varve_frame_cctx *varve_frame_cctx_new(int level); /* NULL: no memory */
-void varve_frame_cctx_free(struct varve_frame_cctx *c);	  /* NULL is fine */
+void varve_frame_cctx_free(struct varve_frame_cctx *c);   /* NULL is fine */
 
 /* The most bytes that raw_size bytes can take when compressed. */
 size_t varve_frame_bound(size_t raw_size);

@@ -19,7 +19,8 @@ static int bad_member(struct varve_err *err, uint32_t i, const char *what)
 	return varve_err_set(err, -EBADMSG, "index: member %u: %s", i, what);
 }
 
-/* bucket, class and tablet: at the heap's start, each with a NUL. Returns their bytes or -EBADMSG. */
+/* bucket, class and tablet: at the heap's start, each with a NUL. Returns their bytes or -EBADMSG.
+ */
 static int check_names(const struct varve_index *ix, struct varve_err *err)
 {
 	const uint16_t lens[] = {ix->bucket_len, ix->class_len, ix->tablet_len};

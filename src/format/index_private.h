@@ -5,7 +5,8 @@
 #include "format/segment_dec.h"
 
 struct varve_index {
-	unsigned char *body; /* the sections in one buffer; extents and frames are cut off once read */
+	unsigned char
+		*body; /* the sections in one buffer; extents and frames are cut off once read */
 	size_t body_size;
 	const unsigned char *members; /* within body: records as layout.h has them */
 	const unsigned char *heap;
@@ -13,7 +14,8 @@ struct varve_index {
 	struct varve_extent *extents;
 	uint64_t *extent_tar; /* per extent: its offset in the tar stream */
 	struct varve_frame_info *frames;
-	uint32_t *frame_check; /* per frame: low half of XXH64; NULL once the seek table was checked */
+	uint32_t *frame_check; /* per frame: low half of XXH64; NULL once the seek table was checked
+				*/
 	uint16_t bucket_len, class_len, tablet_len;
 	int64_t start_ns, end_ns;
 	struct varve_segment_totals totals;

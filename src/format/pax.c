@@ -48,7 +48,10 @@ static void put_header(unsigned char *h, char type, uint32_t mode, uint64_t size
 	put_octal(h + T_SIZE, size <= OCTAL11_MAX ? size : 0, 11);
 	put_octal(h + T_MTIME, 0, 11);
 	h[T_TYPE] = (unsigned char)type;
-	memcpy(h + T_MAGIC, "ustar\0" "00", 8);
+	memcpy(h + T_MAGIC,
+	       "ustar\0"
+	       "00",
+	       8);
 	put_octal(h + T_DEVMAJOR, 0, 7);
 	put_octal(h + T_DEVMINOR, 0, 7);
 }
@@ -152,7 +155,8 @@ static int add_xattr(struct varve_buf *b, const char *name, size_t name_len,
 	return add_record(b, key, n, value, value_len);
 }
 
-/* The kernel's entries of a POSIX ACL as text with numeric ids. 0, or -EINVAL when they are none. */
+/* The kernel's entries of a POSIX ACL as text with numeric ids. 0, or -EINVAL when they are none.
+ */
 static int acl_to_text(const unsigned char *acl, size_t len, struct varve_buf *text)
 {
 	static const struct {
@@ -275,17 +279,17 @@ static bool is_utf8(const char *text, size_t len)
 static int add_sparse_map(struct varve_buf *b, const struct varve_member *m)
 {
 	/* A hole at the end is said by an empty run there. */
-	bool tail = m->n_extents == 0 || m->extents[m->n_extents - 1].offset +
-						 m->extents[m->n_extents - 1].length <
-					 m->size;
+	bool tail =
+		m->n_extents == 0 ||
+		m->extents[m->n_extents - 1].offset + m->extents[m->n_extents - 1].length < m->size;
 	char line[48];
 	int n = snprintf(line, sizeof(line), "%" PRIu64 "\n", (uint64_t)m->n_extents + tail);
 	size_t start = b->len;
 	int r = varve_buf_add(b, line, (size_t)n);
 
 	for (uint32_t i = 0; i < m->n_extents && r >= 0; i++) {
-		n = snprintf(line, sizeof(line), "%" PRIu64 "\n%" PRIu64 "\n",
-			     m->extents[i].offset, m->extents[i].length);
+		n = snprintf(line, sizeof(line), "%" PRIu64 "\n%" PRIu64 "\n", m->extents[i].offset,
+			     m->extents[i].length);
 		r = varve_buf_add(b, line, (size_t)n);
 	}
 	if (tail && r >= 0) {
@@ -325,8 +329,8 @@ static int add_records(struct varve_buf *b, const struct varve_member *m, const 
 		r = add_number(b, "uid", m->uid);
 	if (r >= 0 && m->gid > OCTAL7_MAX)
 		r = add_number(b, "gid", m->gid);
-	if (r >= 0 && (m->mtime_nsec > 0 || m->mtime_sec < 0 ||
-		       (uint64_t)m->mtime_sec > OCTAL11_MAX))
+	if (r >= 0 &&
+	    (m->mtime_nsec > 0 || m->mtime_sec < 0 || (uint64_t)m->mtime_sec > OCTAL11_MAX))
 		r = add_mtime(b, m->mtime_sec, m->mtime_nsec);
 	return r < 0 ? r : add_xattrs(b, m);
 }

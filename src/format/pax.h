@@ -8,8 +8,8 @@
 #include "format/buf.h"
 #include "format/segment.h"
 
-/* Appends to `to` all that stands before the member's content: whole blocks of 512 bytes. For a file
- * with holes that includes the map of GNU.sparse 1.0; the extents then have to be aligned
+/* Appends to `to` all that stands before the member's content: whole blocks of 512 bytes. For a
+ * file with holes that includes the map of GNU.sparse 1.0; the extents then have to be aligned
  * (varve_extents_align), since readers disagree on anything else. The member was checked before
  * (varve_member_check). 0, -EFBIG or -ENOMEM. */
 int varve_pax_header(struct varve_buf *to, const struct varve_member *m) varve_must_check;

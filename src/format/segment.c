@@ -106,8 +106,8 @@ static int check_extents(const struct varve_member *m)
 		const struct varve_extent *x = &m->extents[i];
 		uint64_t end;
 
-		if (x->length == 0 || !varve_add_u64(x->offset, x->length, &end) ||
-		    end > m->size || (i > 0 && x->offset <= behind))
+		if (x->length == 0 || !varve_add_u64(x->offset, x->length, &end) || end > m->size ||
+		    (i > 0 && x->offset <= behind))
 			return -EINVAL;
 		behind = end;
 	}
@@ -170,7 +170,8 @@ uint32_t varve_extents_align(struct varve_extent *extents, uint32_t n, uint64_t 
 		if (last && start <= last->offset + last->length)
 			last->length = end - last->offset;
 		else
-			extents[kept++] = (struct varve_extent){.offset = start, .length = end - start};
+			extents[kept++] =
+				(struct varve_extent){.offset = start, .length = end - start};
 	}
 	return kept;
 }

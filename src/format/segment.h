@@ -12,7 +12,7 @@
 
 #define VARVE_PATH_BYTES_MAX 4095 /* a path inside a bucket, without a NUL */
 #define VARVE_XATTR_NAME_MAX 255
-#define VARVE_FRAME_BYTES (UINT32_C(2) << 20) /* tar stream per frame when written */
+#define VARVE_FRAME_BYTES (UINT32_C(2) << 20)      /* tar stream per frame when written */
 #define VARVE_FRAME_BYTES_MAX (UINT32_C(16) << 20) /* refused beyond, when read */
 
 /* A run of bytes of a file that is not a hole. Ascending, not touching, within the file's size. */
@@ -33,15 +33,18 @@ struct varve_member {
 	uint32_t gid;
 	int64_t mtime_sec; /* may be negative */
 	uint32_t mtime_nsec;
-	uint64_t ino;  /* st_ino, for life */
-	uint64_t size; /* of a file's content; of a link's target */
+	uint64_t ino;       /* st_ino, for life */
+	uint64_t size;      /* of a file's content; of a link's target */
 	const char *target; /* symbolic link only, size bytes */
-	const unsigned char *xattrs; /* packed: u16 name length, u32 value length, name, value; ... */
-	uint32_t xattrs_len;	     /* user.* and system.posix_acl_* of the file, none of varve's own */
-	const struct varve_extent *extents; /* file only; a file without holes has one, an empty one none */
+	const unsigned char
+		*xattrs;     /* packed: u16 name length, u32 value length, name, value; ... */
+	uint32_t xattrs_len; /* user.* and system.posix_acl_* of the file, none of varve's own */
+	const struct varve_extent
+		*extents; /* file only; a file without holes has one, an empty one none */
 	uint32_t n_extents;
-	unsigned char digest[16]; /* XXH3-128 (canonical, big-endian) of the content, of a link's target;
-				   * zeros for a directory; with holes: see format/digest.h */
+	unsigned char
+		digest[16]; /* XXH3-128 (canonical, big-endian) of the content, of a link's target;
+			     * zeros for a directory; with holes: see format/digest.h */
 };
 
 /* The order of members in a segment and in its index: byte by byte, '/' below every other byte, so

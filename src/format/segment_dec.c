@@ -94,8 +94,8 @@ static int read_ending(const struct varve_source *src, struct tail *t, struct en
 		return bad(err, "does not end in a seek table");
 	if (e.entries < 2 || e.entries > VARVE_FRAMES_MAX + 1)
 		return bad(err, "seek table: number of entries");
-	e.table_size = VARVE_SKIP_HEADER + (uint64_t)e.entries * VARVE_SEEK_ENTRY +
-		       VARVE_SEEK_FOOTER;
+	e.table_size =
+		VARVE_SKIP_HEADER + (uint64_t)e.entries * VARVE_SEEK_ENTRY + VARVE_SEEK_FOOTER;
 	e.index_size = varve_get_le32(last);
 	if (e.index_size < VARVE_SKIP_HEADER + VARVE_IH_SIZE ||
 	    e.table_size + e.index_size > src->size)
@@ -107,7 +107,7 @@ static int read_ending(const struct varve_source *src, struct tail *t, struct en
 static int check_skip_header(const unsigned char *p, uint32_t magic, uint64_t frame_size)
 {
 	return varve_get_le32(p) == magic &&
-		varve_get_le32(p + 4) == frame_size - VARVE_SKIP_HEADER;
+	       varve_get_le32(p + 4) == frame_size - VARVE_SKIP_HEADER;
 }
 
 /* Header of the index, h_size bytes of it, against everything known from outside. */
@@ -303,12 +303,12 @@ void varve_index_about(const struct varve_index *ix, struct varve_segment_params
 {
 	const char *names = (const char *)ix->heap;
 
-	*ret_about = (struct varve_segment_params){
-		.bucket = names,
-		.class_name = names + ix->bucket_len + 1,
-		.tablet = names + ix->bucket_len + 1 + ix->class_len + 1,
-		.start_ns = ix->start_ns,
-		.end_ns = ix->end_ns};
+	*ret_about = (struct varve_segment_params){.bucket = names,
+						   .class_name = names + ix->bucket_len + 1,
+						   .tablet = names + ix->bucket_len + 1 +
+							     ix->class_len + 1,
+						   .start_ns = ix->start_ns,
+						   .end_ns = ix->end_ns};
 	*ret_totals = ix->totals;
 }
 
@@ -329,19 +329,19 @@ void varve_index_member(const struct varve_index *ix, uint32_t i, struct varve_m
 	uint32_t path_len = varve_get_le16(rec + VARVE_IM_PATH_LEN);
 	uint64_t target_len = 0;
 
-	*ret = (struct varve_member){
-		.path = (const char *)strings,
-		.path_len = path_len,
-		.mode = varve_get_le32(rec + VARVE_IM_MODE),
-		.uid = varve_get_le32(rec + VARVE_IM_UID),
-		.gid = varve_get_le32(rec + VARVE_IM_GID),
-		.mtime_sec = (int64_t)varve_get_le64(rec + VARVE_IM_MTIME_SEC),
-		.mtime_nsec = varve_get_le32(rec + VARVE_IM_MTIME_NSEC),
-		.ino = varve_get_le64(rec + VARVE_IM_INO),
-		.size = varve_get_le64(rec + VARVE_IM_SIZE),
-		.xattrs_len = varve_get_le32(rec + VARVE_IM_XATTRS_LEN),
-		.extents = ix->extents + varve_get_le32(rec + VARVE_IM_FIRST_EXTENT),
-		.n_extents = varve_get_le32(rec + VARVE_IM_EXTENTS)};
+	*ret = (struct varve_member){.path = (const char *)strings,
+				     .path_len = path_len,
+				     .mode = varve_get_le32(rec + VARVE_IM_MODE),
+				     .uid = varve_get_le32(rec + VARVE_IM_UID),
+				     .gid = varve_get_le32(rec + VARVE_IM_GID),
+				     .mtime_sec = (int64_t)varve_get_le64(rec + VARVE_IM_MTIME_SEC),
+				     .mtime_nsec = varve_get_le32(rec + VARVE_IM_MTIME_NSEC),
+				     .ino = varve_get_le64(rec + VARVE_IM_INO),
+				     .size = varve_get_le64(rec + VARVE_IM_SIZE),
+				     .xattrs_len = varve_get_le32(rec + VARVE_IM_XATTRS_LEN),
+				     .extents = ix->extents +
+						varve_get_le32(rec + VARVE_IM_FIRST_EXTENT),
+				     .n_extents = varve_get_le32(rec + VARVE_IM_EXTENTS)};
 	memcpy(ret->digest, rec + VARVE_IM_DIGEST, sizeof(ret->digest));
 	if (S_ISLNK(ret->mode)) {
 		ret->target = ret->path + path_len;
@@ -357,10 +357,9 @@ int varve_index_find(const struct varve_index *ix, const char *path, size_t len,
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
 		const unsigned char *rec = record(ix, mid);
-		int c = varve_path_compare(path, len,
-					   (const char *)ix->heap +
-						   varve_get_le32(rec + VARVE_IM_HEAP),
-					   varve_get_le16(rec + VARVE_IM_PATH_LEN));
+		int c = varve_path_compare(
+			path, len, (const char *)ix->heap + varve_get_le32(rec + VARVE_IM_HEAP),
+			varve_get_le16(rec + VARVE_IM_PATH_LEN));
 
 		if (c == 0) {
 			*ret = mid;

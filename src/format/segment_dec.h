@@ -26,18 +26,20 @@ struct varve_index;
 struct varve_frame_info {
 	uint64_t comp_offset; /* in the segment */
 	uint32_t comp_size;
-	uint32_t raw_size; /* at most VARVE_FRAME_BYTES_MAX */
+	uint32_t raw_size;   /* at most VARVE_FRAME_BYTES_MAX */
 	uint64_t raw_offset; /* in the tar stream */
-	uint64_t hash; /* XXH3-64 of the raw bytes */
+	uint64_t hash;       /* XXH3-64 of the raw bytes */
 };
 
-/* Finds, reads and checks the index at the segment's end. The caller frees. err says what is wrong. */
+/* Finds, reads and checks the index at the segment's end. The caller frees. err says what is wrong.
+ */
 int varve_index_open(const struct varve_source *src, struct varve_index **ret,
 		     struct varve_err *err) varve_must_check;
-void varve_index_free(struct varve_index *ix); /* NULL is fine */
+void varve_index_free(struct varve_index *ix);           /* NULL is fine */
 size_t varve_index_memory(const struct varve_index *ix); /* bytes it occupies */
 
-/* What the index says of the whole: names (NUL-terminated, live as long as the index), window, totals. */
+/* What the index says of the whole: names (NUL-terminated, live as long as the index), window,
+ * totals. */
 void varve_index_about(const struct varve_index *ix, struct varve_segment_params *ret_about,
 		       struct varve_segment_totals *ret_totals);
 
@@ -57,7 +59,8 @@ void varve_index_map(const struct varve_index *ix, uint32_t i, uint64_t off, uin
 
 uint32_t varve_index_frames(const struct varve_index *ix);
 void varve_index_frame(const struct varve_index *ix, uint32_t k, struct varve_frame_info *ret);
-uint32_t varve_index_frame_at(const struct varve_index *ix, uint64_t tar_offset); /* the frame's number */
+uint32_t varve_index_frame_at(const struct varve_index *ix,
+			      uint64_t tar_offset); /* the frame's number */
 
 /* Decompresses one frame that was read whole into comp, into raw (raw_size bytes), and checks its
  * hash: 0, or -EBADMSG. dctx: see varve_frame_dctx_new. */

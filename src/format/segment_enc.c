@@ -21,9 +21,9 @@ struct varve_segment_enc {
 	struct varve_index_build index;
 	struct varve_buf header;  /* of the member being added */
 	struct varve_buf extents; /* its extents, aligned */
-	uint64_t tar_offset;	  /* bytes of the tar stream so far */
-	uint64_t written;	  /* bytes that went to the sink */
-	int error;		  /* the first, which stays */
+	uint64_t tar_offset;      /* bytes of the tar stream so far */
+	uint64_t written;         /* bytes that went to the sink */
+	int error;                /* the first, which stays */
 	bool finished;
 };
 
@@ -155,8 +155,7 @@ static int add_content(struct varve_segment_enc *enc, struct varve_member *m,
 			return r;
 	}
 	varve_digest_end(enc->digest, m->digest);
-	return to_stream(enc, NULL,
-			 (size_t)((0 - enc->tar_offset) % VARVE_TAR_BLOCK));
+	return to_stream(enc, NULL, (size_t)((0 - enc->tar_offset) % VARVE_TAR_BLOCK));
 }
 
 /* A copy of m as it will stand in the index: extents aligned. */

@@ -18,8 +18,8 @@ typedef int varve_segment_sink(void *ctx, const void *data, size_t len);
 typedef ssize_t varve_segment_read(void *ctx, void *buf, size_t len, uint64_t off);
 
 struct varve_segment_params {
-	int level;	  /* zstd's, 1 to 19 */
-	unsigned threads; /* compressors; 0: one per core */
+	int level;          /* zstd's, 1 to 19 */
+	unsigned threads;   /* compressors; 0: one per core */
 	const char *bucket; /* its name, kept in the index */
 	const char *class_name;
 	const char *tablet;
@@ -29,18 +29,18 @@ struct varve_segment_params {
 };
 
 struct varve_segment_totals {
-	uint64_t files;		   /* regular files */
-	uint64_t members;	   /* all, the bucket's own directory included */
-	uint64_t content_bytes;	   /* sum of the files' sizes */
-	uint64_t tar_bytes;	   /* of the tar stream */
-	uint64_t segment_bytes;	   /* of the whole segment */
+	uint64_t files;         /* regular files */
+	uint64_t members;       /* all, the bucket's own directory included */
+	uint64_t content_bytes; /* sum of the files' sizes */
+	uint64_t tar_bytes;     /* of the tar stream */
+	uint64_t segment_bytes; /* of the whole segment */
 };
 
 /* Compressor threads (idle CPU priority) start when there is more than one frame for them; sink and
  * read are called in the caller's thread only. The caller frees with _free. */
 int varve_segment_enc_new(const struct varve_segment_params *params, varve_segment_sink *sink,
-			  void *sink_ctx, struct varve_segment_enc **ret, struct varve_err *err)
-	varve_must_check;
+			  void *sink_ctx, struct varve_segment_enc **ret,
+			  struct varve_err *err) varve_must_check;
 
 /* Adds the next member; `m` is in index order behind the last (-EINVAL otherwise), the first is the
  * bucket's own directory. For a file, content is read through `read` by extents. digest in m is

@@ -17,7 +17,7 @@
 
 #define THREADS_MAX 64
 #define CANCEL_POLL_NS 50000000 /* how soon a wait for compressors sees that it was cancelled */
-#define PATIENCE_POLLS 100	/* how long one frame is waited for before they are lifted: 5 s */
+#define PATIENCE_POLLS 100      /* how long one frame is waited for before they are lifted: 5 s */
 
 enum slot_state { SLOT_FREE, SLOT_QUEUED, SLOT_BUSY, SLOT_DONE };
 
@@ -45,19 +45,19 @@ struct varve_pipe {
 	/* -- feeding thread only -- */
 	pthread_t *threads;
 	unsigned n_threads;
-	bool started; /* threads were asked for, even if none came */
-	bool lifted;  /* they were given ordinary priority */
+	bool started;                  /* threads were asked for, even if none came */
+	bool lifted;                   /* they were given ordinary priority */
 	struct varve_frame_cctx *cctx; /* for frames that are compressed here */
-	uint64_t filling; /* number of the frame being filled */
-	uint64_t out;	  /* number of the next frame to come out */
-	int error;	  /* the first, which stays */
+	uint64_t filling;              /* number of the frame being filled */
+	uint64_t out;                  /* number of the next frame to come out */
+	int error;                     /* the first, which stays */
 
 	/* -- protected by lock -- */
 	pthread_mutex_t lock;
 	pthread_cond_t work; /* something was queued, or stop */
 	pthread_cond_t done; /* a frame is compressed */
 	uint64_t queued;     /* frames below this number were queued */
-	uint64_t taken;	     /* frames below this number were taken by a compressor */
+	uint64_t taken;      /* frames below this number were taken by a compressor */
 	bool stop;
 };
 
@@ -80,9 +80,9 @@ static void compress_slot(struct varve_pipe *p, struct slot *s, struct varve_fra
 		return;
 	}
 	s->hash = varve_hash64(s->raw, s->raw_len);
-	s->error = varve_frame_encode(*cctx, s->raw, s->raw_len, s->comp,
-				      varve_frame_bound(VARVE_FRAME_BYTES), &s->comp_len,
-				      &s->check);
+	s->error =
+		varve_frame_encode(*cctx, s->raw, s->raw_len, s->comp,
+				   varve_frame_bound(VARVE_FRAME_BYTES), &s->comp_len, &s->check);
 }
 
 /* The next queued frame's slot, or NULL when it is time to stop. Called with the lock held. */
@@ -302,9 +302,9 @@ int varve_pipe_new(int level, unsigned threads, const volatile int *cancel, varv
 	if (!p)
 		return -ENOMEM;
 	if (threads == 0)
-		threads = (unsigned)(sysconf(_SC_NPROCESSORS_ONLN) > 0
-					     ? sysconf(_SC_NPROCESSORS_ONLN)
-					     : 1);
+		threads =
+			(unsigned)(sysconf(_SC_NPROCESSORS_ONLN) > 0 ? sysconf(_SC_NPROCESSORS_ONLN)
+								     : 1);
 	if (threads > THREADS_MAX)
 		threads = THREADS_MAX;
 	*p = (struct varve_pipe){.level = level,

@@ -20,7 +20,7 @@ struct varve_pipe_frame {
 	uint32_t comp_size;
 	uint32_t raw_size;
 	uint32_t check; /* low half of XXH64 of the raw bytes */
-	uint64_t hash;	/* XXH3-64 of the raw bytes */
+	uint64_t hash;  /* XXH3-64 of the raw bytes */
 };
 
 /* Takes the next frame; called from varve_pipe_space and varve_pipe_flush, no lock held. 0 or

@@ -7,9 +7,9 @@
 
 /* What the headers of one member say, read with an eye of its own. */
 struct parsed {
-	size_t total;		/* bytes before the content */
-	bool extended;		/* there is a pax header */
-	char records[9000];	/* its records, NUL-terminated (values of these tests have no NUL) */
+	size_t total;       /* bytes before the content */
+	bool extended;      /* there is a pax header */
+	char records[9000]; /* its records, NUL-terminated (values of these tests have no NUL) */
 	const unsigned char *h; /* the ustar header */
 };
 
@@ -34,7 +34,10 @@ static void check_sum(const unsigned char *h)
 	ck_assert_uint_eq(octal(h + 148, 6), sum);
 	ck_assert_uint_eq(h[154], 0);
 	ck_assert_uint_eq(h[155], ' ');
-	ck_assert_mem_eq(h + 257, "ustar\0" "00", 8);
+	ck_assert_mem_eq(h + 257,
+			 "ustar\0"
+			 "00",
+			 8);
 }
 
 static struct varve_buf made;
@@ -119,8 +122,9 @@ START_TEST(other_systems_paths)
 {
 	static const struct {
 		const char *path, *want;
-	} cases[] = {{"C:", "./C:"},	 {"c:\\x", "./c:\\x"}, {"\\", "./\\"}, {"\\\\?\\x", "./\\\\?\\x"},
-		     {"::", "./::"}, {"ab:", "ab:"},	    {"a\\", "a\\"}, {":", ":"}};
+	} cases[] = {
+		{"C:", "./C:"}, {"c:\\x", "./c:\\x"}, {"\\", "./\\"}, {"\\\\?\\x", "./\\\\?\\x"},
+		{"::", "./::"}, {"ab:", "ab:"},       {"a\\", "a\\"}, {":", ":"}};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct varve_member m = file(cases[i].path);
@@ -163,11 +167,10 @@ START_TEST(where_paths_go)
 		uint32_t mode;
 		int prefix; /* -1: a pax record */
 	} cases[] = {
-		{100, 200, FILE_MODE, 0}, {99, 200, DIR_MODE, 0}, {101, 50, FILE_MODE, 50},
-		{100, 50, DIR_MODE, 50},  {256, 155, FILE_MODE, 155}, {255, 155, DIR_MODE, 155},
-		{101, 200, FILE_MODE, -1}, {257, 155, FILE_MODE, -1}, {256, 155, DIR_MODE, -1},
-		{255, 156, FILE_MODE, -1},
-		{255, 154, FILE_MODE, 154}, /* a name of exactly 100 */
+		{100, 200, FILE_MODE, 0},  {99, 200, DIR_MODE, 0},     {101, 50, FILE_MODE, 50},
+		{100, 50, DIR_MODE, 50},   {256, 155, FILE_MODE, 155}, {255, 155, DIR_MODE, 155},
+		{101, 200, FILE_MODE, -1}, {257, 155, FILE_MODE, -1},  {256, 155, DIR_MODE, -1},
+		{255, 156, FILE_MODE, -1}, {255, 154, FILE_MODE, 154}, /* a name of exactly 100 */
 		{256, 154, FILE_MODE, -1}, {4000, 200, FILE_MODE, -1},
 	};
 
@@ -280,11 +283,21 @@ START_TEST(charsets)
 		const char *bytes;
 		bool utf8;
 	} cases[] = {
-		{"\xc3\xa9", true},	    {"\xe2\x82\xac", true}, {"\xf0\x9f\x98\x80", true},
-		{"\xf4\x8f\xbf\xbf", true}, {"\x80", false},	    {"\xc3", false},
-		{"\xc0\x80", false},	    {"\xe0\x80\x80", false}, {"\xed\xa0\x80", false},
-		{"\xf4\x90\x80\x80", false}, {"\xf8\x88\x80\x80", false}, {"\xff", false},
-		{"\xe2\x82", false},	    {"\xf0\x9f\x98", false}, {"\xc3\x28", false},
+		{"\xc3\xa9", true},
+		{"\xe2\x82\xac", true},
+		{"\xf0\x9f\x98\x80", true},
+		{"\xf4\x8f\xbf\xbf", true},
+		{"\x80", false},
+		{"\xc3", false},
+		{"\xc0\x80", false},
+		{"\xe0\x80\x80", false},
+		{"\xed\xa0\x80", false},
+		{"\xf4\x90\x80\x80", false},
+		{"\xf8\x88\x80\x80", false},
+		{"\xff", false},
+		{"\xe2\x82", false},
+		{"\xf0\x9f\x98", false},
+		{"\xc3\x28", false},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -337,9 +350,10 @@ END_TEST
 START_TEST(attributes)
 {
 	static const unsigned char acl[] = {
-		2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 2, 0, 5, 0, 0xe8, 3, 0, 0,
-		4, 0, 4, 0, 255, 255, 255, 255, 8, 0, 7, 0, 0xff, 0xff, 0xff, 0x7f,
-		16, 0, 4, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255};
+		2,   0,   0,   0,    1,   0,  6,    0,    255,  255,  255, 255, 2,
+		0,   5,   0,   0xe8, 3,   0,  0,    4,    0,    4,    0,   255, 255,
+		255, 255, 8,   0,    7,   0,  0xff, 0xff, 0xff, 0x7f, 16,  0,   4,
+		0,   255, 255, 255,  255, 32, 0,    0,    0,    255,  255, 255, 255};
 	unsigned char packed[1024];
 	struct varve_member m = file("f");
 	size_t len = 0;
@@ -349,13 +363,13 @@ START_TEST(attributes)
 	ck_assert_int_eq(varve_xattr_put(packed, sizeof(packed), &len, "system.posix_acl_access",
 					 acl, sizeof(acl)),
 			 0);
-	ck_assert_int_eq(varve_xattr_put(packed, sizeof(packed), &len, "system.posix_acl_default",
-					 acl, 12),
-			 0);
+	ck_assert_int_eq(
+		varve_xattr_put(packed, sizeof(packed), &len, "system.posix_acl_default", acl, 12),
+		0);
 	/* what is no ACL is kept as it is */
-	ck_assert_int_eq(varve_xattr_put(packed, sizeof(packed), &len, "system.posix_acl_access",
-					 "x", 1),
-			 0);
+	ck_assert_int_eq(
+		varve_xattr_put(packed, sizeof(packed), &len, "system.posix_acl_access", "x", 1),
+		0);
 	m.xattrs = packed;
 	m.xattrs_len = (uint32_t)len;
 	p = make(&m);

@@ -43,10 +43,10 @@ START_TEST(path_check_length)
 END_TEST
 
 /* In the order of a segment. */
-static const char *const ordered[] = {"",	 "a",	  "a/\x01", "a/a",  "a/b", "a/b/c", "a\x01",
-				      "a\x01/z", "a b",	  "a-b",    "a.b",  "a0",  "aa",    "b",
-				      "b/c",	 "b/c/d", "b/c-",   "b/c0", "b-",  "\x7f",  "\x80",
-				      "\xff",	 "\xff/a"};
+static const char *const ordered[] = {"",      "a",       "a/\x01", "a/a",   "a/b",   "a/b/c",
+				      "a\x01", "a\x01/z", "a b",    "a-b",   "a.b",   "a0",
+				      "aa",    "b",       "b/c",    "b/c/d", "b/c-",  "b/c0",
+				      "b-",    "\x7f",    "\x80",   "\xff",  "\xff/a"};
 
 START_TEST(path_order)
 {
@@ -101,13 +101,14 @@ START_TEST(xattrs_malformed)
 		const char *bytes;
 		uint32_t len;
 	} cases[] = {
-		{PATH("\x01")},			   /* no room for the lengths */
-		{PATH("\x01\0\0\0\0")},		   /* nor here */
-		{PATH("\x01\0\0\0\0\0")},	   /* no room for the name */
-		{PATH("\0\0\0\0\0\0")},		   /* an empty name */
-		{PATH("\x01\0\x02\0\0\0av")},	   /* a value that is longer than what is there */
-		{PATH("\x01\0\xff\xff\xff\xff" "av")},
-		{PATH("\x02\0\0\0\0\0a\0")},	   /* a NUL in the name */
+		{PATH("\x01")},               /* no room for the lengths */
+		{PATH("\x01\0\0\0\0")},       /* nor here */
+		{PATH("\x01\0\0\0\0\0")},     /* no room for the name */
+		{PATH("\0\0\0\0\0\0")},       /* an empty name */
+		{PATH("\x01\0\x02\0\0\0av")}, /* a value that is longer than what is there */
+		{PATH("\x01\0\xff\xff\xff\xff"
+		      "av")},
+		{PATH("\x02\0\0\0\0\0a\0")}, /* a NUL in the name */
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -160,7 +161,10 @@ static const struct align_case aligns[] = {
 	{9000, 2, 1, {{0, 511}, {600, 1}}, {{0, 1024}}},
 	{9000, 2, 2, {{0, 512}, {1024, 1}}, {{0, 512}, {1024, 512}}},
 	{9000, 3, 2, {{100, 1}, {700, 1}, {5000, 1}}, {{0, 1024}, {4608, 512}}},
-	{UINT64_C(1) << 40, 2, 2, {{4096, 4096}, {(UINT64_C(1) << 40) - 1, 1}},
+	{UINT64_C(1) << 40,
+	 2,
+	 2,
+	 {{4096, 4096}, {(UINT64_C(1) << 40) - 1, 1}},
 	 {{4096, 4096}, {(UINT64_C(1) << 40) - 512, 512}}},
 	{INT64_MAX, 1, 1, {{INT64_MAX - 1, 1}}, {{INT64_MAX - 511, 511}}},
 };
@@ -192,9 +196,19 @@ static const struct {
 	{{.path = "", .mode = DIR_MODE}, 0},
 	{{.path = "f", .path_len = 1, .mode = FILE_MODE}, 0},
 	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10}, 0}, /* all hole */
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10, .extents = whole, .n_extents = 1},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .size = 10,
+	  .extents = whole,
+	  .n_extents = 1},
 	 0},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10, .extents = holes, .n_extents = 2},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .size = 10,
+	  .extents = holes,
+	  .n_extents = 2},
 	 0},
 	{{.path = "l", .path_len = 1, .mode = LINK_MODE, .size = 3, .target = "../"}, 0},
 	{{.path = "f", .path_len = 1, .mode = S_IFREG | 07777, .mtime_nsec = 999999999}, 0},
@@ -204,23 +218,53 @@ static const struct {
 	{{.path = "f", .path_len = 1, .mode = S_IFREG | 0200000}, -EINVAL},
 	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .mtime_nsec = 1000000000}, -EINVAL},
 	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = UINT64_C(1) << 63}, -EINVAL},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10, .extents = beyond, .n_extents = 1},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .size = 10,
+	  .extents = beyond,
+	  .n_extents = 1},
 	 -EINVAL},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10, .extents = empty, .n_extents = 1},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .size = 10,
+	  .extents = empty,
+	  .n_extents = 1},
 	 -EINVAL},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10, .extents = touching, .n_extents = 2},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .size = 10,
+	  .extents = touching,
+	  .n_extents = 2},
 	 -EINVAL},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10, .extents = backwards, .n_extents = 2},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .size = 10,
+	  .extents = backwards,
+	  .n_extents = 2},
 	 -EINVAL},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .size = 10, .extents = overflow, .n_extents = 1},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .size = 10,
+	  .extents = overflow,
+	  .n_extents = 1},
 	 -EINVAL},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .extents = whole, .n_extents = 1}, -EINVAL},
+	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .extents = whole, .n_extents = 1},
+	 -EINVAL},
 	{{.path = "d", .path_len = 1, .mode = DIR_MODE, .size = 1}, -EINVAL},
 	{{.path = "d", .path_len = 1, .mode = DIR_MODE, .extents = whole, .n_extents = 1}, -EINVAL},
 	{{.path = "l", .path_len = 1, .mode = LINK_MODE, .size = 0, .target = ""}, -EINVAL},
 	{{.path = "l", .path_len = 1, .mode = LINK_MODE, .size = 3, .target = "a\0b"}, -EINVAL},
 	{{.path = "l", .path_len = 1, .mode = LINK_MODE, .size = 4096, .target = "a"}, -EINVAL},
-	{{.path = "f", .path_len = 1, .mode = FILE_MODE, .xattrs = (const void *)"\x01", .xattrs_len = 1},
+	{{.path = "f",
+	  .path_len = 1,
+	  .mode = FILE_MODE,
+	  .xattrs = (const void *)"\x01",
+	  .xattrs_len = 1},
 	 -EINVAL},
 };
 
