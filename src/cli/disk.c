@@ -17,10 +17,7 @@
 
 /* -- folders -- */
 
-/* Calls cb for each name in a folder below the store, "." and ".." left out; stops at a result other
- * than 0 and returns it. */
-static int each_name(struct varve_disk *d, const char *path,
-		     int (*cb)(struct varve_disk *d, const char *name, void *ctx), void *ctx)
+int varve_disk_each_name(struct varve_disk *d, const char *path, varve_disk_name_cb *cb, void *ctx)
 {
 	int fd = varve_openat(d->fd, path, O_RDONLY | O_DIRECTORY, 0);
 	cleanup_closedir DIR *dir = NULL;
@@ -68,7 +65,7 @@ static int class_name(struct varve_disk *d, const char *name, void *ctx)
 		return -ENOMEM;
 	t.folder = path;
 	t.class_name = name;
-	r = each_name(d, path, tablet_name, &t);
+	r = varve_disk_each_name(d, path, tablet_name, &t);
 	return r == -ENOTDIR ? 0 : r;
 }
 
@@ -136,9 +133,9 @@ int varve_disk_scan(struct varve_disk *d)
 
 	d->n_buckets = 0;
 	/* In the order in which a bucket moves: none is missed between the two. */
-	r = each_name(d, open_folder, add_bucket, open_folder);
+	r = varve_disk_each_name(d, open_folder, add_bucket, open_folder);
 	if (r == 0)
-		r = each_name(d, sealed_folder, add_bucket, sealed_folder);
+		r = varve_disk_each_name(d, sealed_folder, add_bucket, sealed_folder);
 	if (r < 0)
 		return r;
 	if (!d->n_buckets)
@@ -229,7 +226,7 @@ int varve_disk_each_tablet(struct varve_disk *d, const struct varve_place_of *p,
 
 	(void)snprintf(folder, sizeof(folder), "%s/%s", is_sealed ? "sealed" : "open",
 		       p->bucket->name);
-	return each_name(d, folder, class_name, &t);
+	return varve_disk_each_name(d, folder, class_name, &t);
 }
 
 int varve_disk_tombs(struct varve_disk *d, const struct varve_place_of *p, struct varve_tombs **ret,

@@ -28,6 +28,12 @@ int varve_disk_scan(struct varve_disk *d) varve_must_check;
 int varve_disk_place(const struct varve_disk *d, const char *text, struct varve_place_of *ret,
 		     struct varve_err *err) varve_must_check;
 
+/* Calls cb for each name in a folder below the store, "." and ".." left out; another result than 0
+ * ends the walk and is its result. */
+typedef int varve_disk_name_cb(struct varve_disk *d, const char *name, void *ctx);
+int varve_disk_each_name(struct varve_disk *d, const char *path, varve_disk_name_cb *cb, void *ctx)
+	varve_must_check;
+
 /* Given the path of a tablet: a segment file, or a folder of parts. Another result than 0 ends the
  * walk and is its result. */
 typedef int varve_disk_tablet_cb(struct varve_disk *d, const char *path, const char *class_name,

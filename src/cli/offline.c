@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -178,6 +179,20 @@ static void fill_head(struct varve_disk *d, const struct varve_policy *policy,
 	}
 }
 
+static int count_trash(struct varve_disk *d, const char *name, void *ctx)
+{
+	struct varve_status *st = ctx;
+	struct counting c = {0};
+	char path[NAME_MAX + 8];
+	int r;
+
+	(void)snprintf(path, sizeof(path), "trash/%s", name);
+	r = count_path(d, path, &c);
+	st->trash_buckets++;
+	st->trash_bytes += c.allocated;
+	return r == -ENOTDIR ? 0 : r;
+}
+
 static int fill_status(struct varve_disk *d, struct varve_status *st, struct varve_err *err)
 {
 	const struct varve_disk_bucket *buckets;
@@ -199,6 +214,10 @@ static int fill_status(struct varve_disk *d, struct varve_status *st, struct var
 	}
 	if (r == 0)
 		r = count_path(d, "", &all);
+	if (r == 0)
+		r = varve_disk_each_name(d, "trash", count_trash, st);
+	if (r == -ENOENT) /* no folder, no trash */
+		r = 0;
 	st->store_bytes = all.allocated;
 	if (r == 0)
 		r = plan(&policy, st, all.allocated > in_buckets ? all.allocated - in_buckets : 0);

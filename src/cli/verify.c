@@ -12,6 +12,7 @@
 #include "store/verify.h"
 
 #define REDRAW_NS INT64_C(100000000)
+#define BAR_LEAST 8 /* columns; on a narrower terminal the numbers stand alone */
 
 struct checking {
 	bool terminal;
@@ -73,13 +74,15 @@ static void draw_bar(struct checking *c, uint64_t done, uint64_t total)
 	room = terminal_width() - (int)strlen(words) - 5;
 	if (room > (int)sizeof(bar) - 1)
 		room = (int)sizeof(bar) - 1;
-	if (room < 0)
-		room = 0;
-	full = (int)(share * room);
-	memset(bar, '#', (size_t)full);
-	memset(bar + full, '.', (size_t)(room - full));
-	bar[room] = '\0';
-	(void)fprintf(stderr, "\r[%s] %s\033[K", bar, words);
+	if (room < BAR_LEAST) {
+		(void)fprintf(stderr, "\r%.*s\033[K", terminal_width() - 1, words);
+	} else {
+		full = (int)(share * room);
+		memset(bar, '#', (size_t)full);
+		memset(bar + full, '.', (size_t)(room - full));
+		bar[room] = '\0';
+		(void)fprintf(stderr, "\r[%s] %s\033[K", bar, words);
+	}
 	(void)fflush(stderr);
 	c->drawn = true;
 	c->drawn_ns = monotonic_ns();

@@ -100,7 +100,10 @@ START_TEST(test_write_read)
 	struct varve_slots *s = open_record(100);
 	char buf[100], want[32];
 	struct stat st;
+	blkcnt_t blocks;
 
+	ck_assert_int_eq(fstatat(dirfd_, "r", &st, 0), 0);
+	blocks = st.st_blocks;
 	for (int i = 0; i < 20; i++) {
 		(void)snprintf(want, sizeof(want), "record %d", i * i * i);
 		if (i % 3 == 0) {
@@ -116,6 +119,7 @@ START_TEST(test_write_read)
 	varve_slots_close(s);
 	ck_assert_int_eq(fstatat(dirfd_, "r", &st, 0), 0);
 	ck_assert_int_eq(st.st_size, 2 * SLOT);
+	ck_assert_int_eq(st.st_blocks, blocks); /* no write took space: they work on a full disk */
 }
 END_TEST
 
