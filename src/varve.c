@@ -1,4 +1,5 @@
-/* varve: looks after stores of varvefs. The command line, and nothing else; commands are in cli/. */
+/* varve: looks after stores of varvefs. The command line, and nothing else; commands are in cli/.
+ */
 #include <errno.h>
 #include <getopt.h>
 #include <signal.h>
@@ -13,25 +14,24 @@
 #define OPTION_HELP 'h'
 
 static const struct varve_cli_command *const commands[] = {
-	&varve_cli_status,    &varve_cli_ls,   &varve_cli_cat,	&varve_cli_drop,
-	&varve_cli_undrop,    &varve_cli_hold, &varve_cli_unhold, &varve_cli_retention,
-	&varve_cli_seal,      &varve_cli_verify, &varve_cli_audit, &varve_cli_clock_accept,
+	&varve_cli_status, &varve_cli_ls,     &varve_cli_cat,    &varve_cli_drop,
+	&varve_cli_undrop, &varve_cli_hold,   &varve_cli_unhold, &varve_cli_retention,
+	&varve_cli_seal,   &varve_cli_verify, &varve_cli_audit,  &varve_cli_clock_accept,
 };
 #define N_COMMANDS (sizeof(commands) / sizeof(commands[0]))
 
 static void print_overview(FILE *to)
 {
-	(void)fprintf(to,
-		      "Usage: varve COMMAND [OPTIONS] STORE [ARGUMENTS]\n"
-		      "Looks after stores of varvefs. STORE is a store's folder, or the place where it is "
-		      "mounted.\n\n");
+	(void)fprintf(to, "Usage: varve COMMAND [OPTIONS] STORE [ARGUMENTS]\n"
+			  "Looks after stores of varvefs. STORE is a store's folder, or the place "
+			  "where it is "
+			  "mounted.\n\n");
 	for (size_t i = 0; i < N_COMMANDS; i++)
 		(void)fprintf(to, "  %-13s %s\n", commands[i]->name, commands[i]->summary);
-	(void)fprintf(to,
-		      "\n  varve COMMAND --help tells more of a command\n"
-		      "  varve --version  tells the version\n\n"
-		      "Exit status: 0 done, 1 failed, 2 misused.\n\n"
-		      "Example:\n  varve status /mnt/varve\n");
+	(void)fprintf(to, "\n  varve COMMAND --help tells more of a command\n"
+			  "  varve --version  tells the version\n\n"
+			  "Exit status: 0 done, 1 failed, 2 misused.\n\n"
+			  "Example:\n  varve status /mnt/varve\n");
 }
 
 static void print_help(const struct varve_cli_command *c)
@@ -42,7 +42,8 @@ static void print_help(const struct varve_cli_command *c)
 		     c->options[0].name ? "[OPTIONS] " : "", c->operands ? " " : "",
 		     c->operands ? c->operands : "");
 	(void)printf("%c%s.\n\n%s", c->summary[0] - 'a' + 'A', c->summary + 1, c->details);
-	(void)printf("\nSTORE is a store's folder, or the place where it is mounted.\n\nOptions:\n");
+	(void)printf(
+		"\nSTORE is a store's folder, or the place where it is mounted.\n\nOptions:\n");
 	for (int i = 0; i < VARVE_CLI_OPTIONS_MAX && c->options[i].name; i++) {
 		const struct varve_cli_option *o = &c->options[i];
 		char left[48], letter[8] = "    ";
@@ -130,11 +131,14 @@ static int parse_options(struct varve_cli *cli, int argc, char **argv)
 			return varve_cli_finish(cli, 0) + 1;
 		}
 		if (got == ':')
-			return varve_cli_misuse(cli, "option '%s' needs a value", argv[optind - 1]) + 1;
+			return varve_cli_misuse(cli, "option '%s' needs a value",
+						argv[optind - 1]) +
+			       1;
 		if (i < 0 && optopt && optopt < OPTION_BASE)
 			return varve_cli_misuse(cli, "there is no option '-%c'", optopt) + 1;
 		if (i < 0)
-			return varve_cli_misuse(cli, "there is no option '%s'", argv[optind - 1]) + 1;
+			return varve_cli_misuse(cli, "there is no option '%s'", argv[optind - 1]) +
+			       1;
 		cli->option_values[i] = optarg ? optarg : "";
 	}
 	return 0;

@@ -58,7 +58,8 @@ size_t varve_utf8_length(const char *s, size_t len)
 		n = 4;
 	else
 		return 0;
-	/* The second byte's range shuts out overlong forms, surrogates and what is beyond U+10FFFF. */
+	/* The second byte's range shuts out overlong forms, surrogates and what is beyond U+10FFFF.
+	 */
 	if (p[0] == 0xe0)
 		low = 0xa0;
 	else if (p[0] == 0xed)

@@ -6,17 +6,23 @@
 #include <stdint.h>
 
 struct varve_json {
-	char *text; /* NUL-terminated once anything was written; the owner frees with varve_json_done */
+	char *text; /* NUL-terminated once anything was written; the owner frees with
+		       varve_json_done */
 	size_t len, size;
 	bool failed; /* no memory: text is not to be used */
 	bool comma;  /* the next value needs a comma before it */
 };
 
-#define VARVE_JSON_INIT {0}
+#define VARVE_JSON_INIT                                                                            \
+	{                                                                                          \
+		0                                                                                  \
+	}
 void varve_json_done(struct varve_json *j);
-void varve_json_open(struct varve_json *j, const char *key, char bracket); /* '{' or '['; key NULL in arrays */
-void varve_json_close(struct varve_json *j, char bracket);		    /* '}' or ']' */
-/* Bytes 0x80 and above that are not UTF-8 are written \udcXX (as Python's surrogateescape reads them). */
+void varve_json_open(struct varve_json *j, const char *key,
+		     char bracket);                        /* '{' or '['; key NULL in arrays */
+void varve_json_close(struct varve_json *j, char bracket); /* '}' or ']' */
+/* Bytes 0x80 and above that are not UTF-8 are written \udcXX (as Python's surrogateescape reads
+ * them). */
 void varve_json_string(struct varve_json *j, const char *key, const char *value);
 void varve_json_string_n(struct varve_json *j, const char *key, const char *value, size_t len);
 void varve_json_int(struct varve_json *j, const char *key, int64_t value);

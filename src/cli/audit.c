@@ -154,10 +154,12 @@ static int run(struct varve_cli *cli)
 const struct varve_cli_command varve_cli_audit = {
 	.name = "audit",
 	.summary = "show every seal, drop, expiry and hold: when, why, by whom, how much",
-	.details = "Reads the store's audit.jsonl, oldest first; the store need not be mounted. Times are UTC.\n",
+	.details = "Reads the store's audit.jsonl, oldest first; the store need not be\n"
+		   "mounted. Times are UTC.\n",
 	.example = "varve audit --since 24h /mnt/varve\n"
 		   "varve audit --json /mnt/varve | jq 'select(.event == \"expire\")'\n",
-	.options = {{"since", 's', "WHEN", "only from then on: 2026-11-28, 2026-11-28T14:05 (UTC), or 24h (ago)"},
+	.options = {{"since", 's', "WHEN",
+		     "only from then on: 2026-11-28, 2026-11-28T14:05 (UTC), or 24h (ago)"},
 		    {"json", 0, NULL, "print the lines as they are: a JSON object each"}},
 	.run = run,
 };

@@ -34,8 +34,9 @@ const struct varve_cli_command varve_cli_cat = {
 	.min_operands = 1,
 	.max_operands = -1,
 	.summary = "print files of buckets; the store need not be mounted",
-	.details = "Whether a bucket is open, closing or sealed makes no difference. BUCKET may be `current`.\n"
-		   "A damaged frame ends the file with an error; what is printed before it is right.\n",
+	.details = "Whether a bucket is open, closing or sealed makes no difference.\n"
+		   "BUCKET may be `current`. A damaged frame ends the file with an\n"
+		   "error; what is printed before it is right.\n",
 	.example = "varve cat /var/lib/varve 2026-11-28/nginx/access.log | grep ' 500 '\n",
 	.run = run,
 };

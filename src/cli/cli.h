@@ -16,7 +16,7 @@
 
 struct varve_cli_option {
 	const char *name;  /* without dashes; NULL ends the list */
-	char letter;	   /* short form; 0: none */
+	char letter;       /* short form; 0: none */
 	const char *value; /* what its value is called; NULL: takes none */
 	const char *help;
 };
@@ -24,12 +24,12 @@ struct varve_cli_option {
 struct varve_cli;
 
 struct varve_cli_command {
-	const char *name;     /* one word, or two: "clock accept" */
-	const char *operands; /* behind STORE, for the usage line: "BUCKET..." */
+	const char *name;               /* one word, or two: "clock accept" */
+	const char *operands;           /* behind STORE, for the usage line: "BUCKET..." */
 	int min_operands, max_operands; /* behind STORE; max -1: any number */
-	const char *summary;  /* one line */
-	const char *details;  /* paragraphs, each line ends in a newline */
-	const char *example;  /* lines */
+	const char *summary;            /* one line */
+	const char *details;            /* paragraphs, each line ends in a newline */
+	const char *example;            /* lines */
 	struct varve_cli_option options[VARVE_CLI_OPTIONS_MAX];
 	int (*run)(struct varve_cli *cli); /* returns the exit status */
 };
@@ -38,10 +38,11 @@ struct varve_cli_command {
 struct varve_cli {
 	const struct varve_cli_command *command;
 	const char *given; /* STORE, as it was given: a store's folder or a mountpoint */
-	char *store;	   /* the store's folder */
+	char *store;       /* the store's folder */
 	int n_operands;
 	char **operands;
-	const char *option_values[VARVE_CLI_OPTIONS_MAX]; /* NULL: not given; "" for one without value */
+	const char *option_values[VARVE_CLI_OPTIONS_MAX]; /* NULL: not given; "" for one without
+							     value */
 };
 
 /* The option's value ("" when it takes none), NULL when it was not given. */
@@ -65,8 +66,8 @@ struct varve_answer;
 int varve_cli_request(const struct varve_cli *cli, const char *request, const char *bucket,
 		      int64_t timeout_ns, struct varve_answer **ret, struct varve_err *err);
 
-/* The store's status (control/status_json.h), from its daemon, or worked out when there is none. The
- * caller frees doc, then text. 0, or the errno with err filled in. */
+/* The store's status (control/status_json.h), from its daemon, or worked out when there is none.
+ * The caller frees doc, then text. 0, or the errno with err filled in. */
 struct varve_cli_state {
 	char *text;
 	struct varve_json_doc *doc;
@@ -81,8 +82,8 @@ void varve_cli_print_name(const char *name, size_t len);
 /* "2026-12-01 02:03:04" (UTC). buf holds at least 40 bytes. */
 void varve_cli_format_time(int64_t ns, char *buf, size_t size);
 
-/* An instant as people give it: 2026-11-28, 2026-11-28T14:05, 2026-11-28T14:05:06Z (UTC all), or how
- * long ago: 24h. -EINVAL. */
+/* An instant as people give it: 2026-11-28, 2026-11-28T14:05, 2026-11-28T14:05:06Z (UTC all), or
+ * how long ago: 24h. -EINVAL. */
 int varve_cli_parse_time(const char *text, int64_t now_ns, int64_t *ret_ns,
 			 struct varve_err *err) varve_must_check;
 

@@ -90,7 +90,8 @@ int varve_cli_request(const struct varve_cli *cli, const char *request, const ch
 		varve_json_int(&j, "timeout_ns", timeout_ns);
 	varve_json_close(&j, '}');
 	if (!j.failed)
-		/* What waits in the daemon is ended there; we wait a little longer for its answer. */
+		/* What waits in the daemon is ended there; we wait a little longer for its answer.
+		 */
 		r = varve_client_call(cli->store, j.text,
 				      strcmp(request, "seal") ? ANSWER_TIMEOUT_NS : -1, ret, err);
 	varve_json_done(&j);

@@ -11,7 +11,7 @@
 #include "cli/disk_private.h"
 
 #define XATTR_BUCKET "user.varve.bucket" /* of a bucket's folder: "INO START END" */
-#define XATTR_TYPE "user.varve.type"	 /* "l": the file holds a symbolic link's target */
+#define XATTR_TYPE "user.varve.type"     /* "l": the file holds a symbolic link's target */
 #define SUFFIX ".tar.zst"
 #define CACHE_BYTES ((size_t)64 << 20)
 
@@ -91,8 +91,8 @@ static void read_window(struct varve_disk *d, const char *folder, struct varve_d
 static int add_bucket(struct varve_disk *d, const char *name, void *ctx)
 {
 	const char *folder = ctx;
-	struct varve_disk_bucket b = {
-		.state = !strcmp(folder, "sealed") ? VARVE_BUCKET_SEALED : VARVE_BUCKET_CLOSING};
+	struct varve_disk_bucket b = {.state = !strcmp(folder, "sealed") ? VARVE_BUCKET_SEALED
+									 : VARVE_BUCKET_CLOSING};
 
 	if (varve_name_parse(name, &b.start_ns, &b.end_ns) < 0)
 		return 0;
@@ -188,12 +188,13 @@ size_t varve_disk_buckets(const struct varve_disk *d, const struct varve_disk_bu
 }
 
 int varve_disk_place(const struct varve_disk *d, const char *text, struct varve_place_of *ret,
-		      struct varve_err *err)
+		     struct varve_err *err)
 {
 	const char *slash = strchrnul(text, '/');
 	size_t n = (size_t)(slash - text), len;
 
-	*ret = (struct varve_place_of){.text = text, .current = n == 7 && !memcmp(text, "current", 7)};
+	*ret = (struct varve_place_of){.text = text,
+				       .current = n == 7 && !memcmp(text, "current", 7)};
 	for (size_t i = 0; i < d->n_buckets; i++) {
 		const struct varve_disk_bucket *b = &d->buckets[i];
 

@@ -77,8 +77,8 @@ static int cat_sealed(struct varve_disk *d, const char *path, const char *cls, c
 	r = varve_index_find(varve_segment_index(seg), c->place->path, c->place->path_len, &i);
 	if (r == 0)
 		varve_index_member(varve_segment_index(seg), i, &m);
-	if (r == -ENOENT || (r == 0 && c->tombs &&
-			     varve_tombs_has(c->tombs, cls, tablet, m.path, m.path_len))) {
+	if (r == -ENOENT ||
+	    (r == 0 && c->tombs && varve_tombs_has(c->tombs, cls, tablet, m.path, m.path_len))) {
 		r = 0;
 	} else if (r == 0) {
 		c->found = true;

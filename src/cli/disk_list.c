@@ -184,8 +184,8 @@ static int list_folder(struct listing *l, int fd, const char *path)
 }
 
 /* What is at the place below a folder of plain files: a tablet's parts, or the skeleton. */
-static int list_plain(struct varve_disk *d, const char *folder, const char *cls,
-		      const char *tablet, void *ctx)
+static int list_plain(struct varve_disk *d, const char *folder, const char *cls, const char *tablet,
+		      void *ctx)
 {
 	struct listing *l = ctx;
 	cleanup_free char *full = NULL, *path = strndup(l->place->path, l->place->path_len);
@@ -261,8 +261,7 @@ int varve_disk_list(struct varve_disk *d, const char *text, bool recursive,
 		    struct varve_disk_list *ret, struct varve_err *err)
 {
 	struct varve_place_of place;
-	struct listing l = {
-		.place = &place, .recursive = recursive, .list = ret, .err = err};
+	struct listing l = {.place = &place, .recursive = recursive, .list = ret, .err = err};
 	int r;
 
 	*ret = (struct varve_disk_list){0};

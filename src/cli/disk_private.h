@@ -17,7 +17,8 @@ struct varve_disk {
 /* A place, taken apart: the bucket it is in and the path inside. */
 struct varve_place_of {
 	const char *text;
-	const struct varve_disk_bucket *bucket; /* NULL: current/, but nothing was written to it yet */
+	const struct varve_disk_bucket
+		*bucket; /* NULL: current/, but nothing was written to it yet */
 	bool current;
 	const char *path; /* path_len bytes count: no slash at the end */
 	size_t path_len;
@@ -31,8 +32,8 @@ int varve_disk_place(const struct varve_disk *d, const char *text, struct varve_
 /* Calls cb for each name in a folder below the store, "." and ".." left out; another result than 0
  * ends the walk and is its result. */
 typedef int varve_disk_name_cb(struct varve_disk *d, const char *name, void *ctx);
-int varve_disk_each_name(struct varve_disk *d, const char *path, varve_disk_name_cb *cb, void *ctx)
-	varve_must_check;
+int varve_disk_each_name(struct varve_disk *d, const char *path, varve_disk_name_cb *cb,
+			 void *ctx) varve_must_check;
 
 /* Given the path of a tablet: a segment file, or a folder of parts. Another result than 0 ends the
  * walk and is its result. */
@@ -47,5 +48,6 @@ int varve_disk_tombs(struct varve_disk *d, const struct varve_place_of *p, struc
 		     struct varve_err *err) varve_must_check;
 /* "0.tar.zst" -> "0", malloc'ed; NULL: not a segment's name. */
 char *varve_disk_tablet_of(const char *name);
-/* An unsealed symbolic link is a file that holds the target: that, malloc'ed, or NULL: a plain file. */
+/* An unsealed symbolic link is a file that holds the target: that, malloc'ed, or NULL: a plain
+ * file. */
 char *varve_disk_link_target(int fd, off_t size);

@@ -16,10 +16,11 @@ const struct varve_cli_command varve_cli_drop = {
 	.min_operands = 1,
 	.max_operands = -1,
 	.summary = "drop buckets, each as a whole",
-	.details = "As rmdir of the bucket's directory does: one step, however much it holds. It stays in the\n"
-		   "trash for a while (option undrop, default 10 min), so that `varve undrop` can take it back,\n"
-		   "unless the volume runs short. Who has a file of it open goes on reading. The current bucket\n"
-		   "can't be dropped, nor one on hold.\n",
+	.details = "As rmdir of the bucket's directory does: one step, however much it\n"
+		   "holds. It stays in the trash for a while (option undrop, default\n"
+		   "10 min), so that `varve undrop` can take it back, unless the\n"
+		   "volume runs short. Who has a file of it open goes on reading. The\n"
+		   "current bucket can't be dropped, nor one on hold.\n",
 	.example = "varve drop /mnt/varve 2026-11-28\n",
 	.run = run_drop,
 };
@@ -30,8 +31,9 @@ const struct varve_cli_command varve_cli_undrop = {
 	.min_operands = 1,
 	.max_operands = -1,
 	.summary = "take dropped buckets back out of the trash",
-	.details = "Works as long as the bucket is in the trash (option undrop, default 10 min) and was dropped\n"
-		   "by hand; what policy dropped is gone.\n",
+	.details = "Works as long as the bucket is in the trash (option undrop,\n"
+		   "default 10 min) and was dropped by hand; what policy dropped is\n"
+		   "gone.\n",
 	.example = "varve undrop /mnt/varve 2026-11-28\n",
 	.run = run_undrop,
 };

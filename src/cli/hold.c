@@ -16,8 +16,9 @@ const struct varve_cli_command varve_cli_hold = {
 	.min_operands = 1,
 	.max_operands = -1,
 	.summary = "keep buckets from being dropped, whatever policy says",
-	.details = "Neither policy nor rmdir nor `varve drop` takes a bucket on hold. It still counts against\n"
-		   "max-size, max-buckets and min-free: others go in its place.\n",
+	.details = "Neither policy nor rmdir nor `varve drop` takes a bucket on hold.\n"
+		   "It still counts against max-size, max-buckets and min-free: others\n"
+		   "go in its place.\n",
 	.example = "varve hold /mnt/varve 2026-11-28\n",
 	.run = run_hold,
 };
@@ -28,7 +29,8 @@ const struct varve_cli_command varve_cli_unhold = {
 	.min_operands = 1,
 	.max_operands = -1,
 	.summary = "end the hold on buckets",
-	.details = "Policy may take the bucket at once, if one of its rules reaches it.\n",
+	.details = "Policy may take the bucket at once, if one of its rules reaches\n"
+		   "it.\n",
 	.example = "varve unhold /mnt/varve 2026-11-28\n",
 	.run = run_unhold,
 };

@@ -45,7 +45,8 @@ static void format_mode(mode_t mode, char buf[11])
 	buf[10] = '\0';
 }
 
-/* A name if the number has one, remembering the last: most files of a bucket have the same owner. */
+/* A name if the number has one, remembering the last: most files of a bucket have the same owner.
+ */
 static const char *user_name(uid_t uid)
 {
 	static char name[64];
@@ -153,7 +154,8 @@ const struct varve_cli_command varve_cli_ls = {
 	.operands = "[BUCKET[/PATH]...]",
 	.max_operands = -1,
 	.summary = "list buckets, or what is in one; the store need not be mounted",
-	.details = "Without BUCKET the buckets, oldest first. BUCKET may be `current`. Times are UTC.\n",
+	.details = "Without BUCKET the buckets, oldest first. BUCKET may be `current`.\n"
+		   "Times are UTC.\n",
 	.example = "varve ls /var/lib/varve\n"
 		   "varve ls -lR /var/lib/varve 2026-11-28/nginx\n",
 	.options = {{"long", 'l', NULL, "show mode, owner, size and time as well"},

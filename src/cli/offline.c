@@ -22,7 +22,8 @@ struct counting {
 
 /* -- sizes -- */
 
-/* Adds what is below a folder (fd is taken over): regular files, their bytes, and what all of it takes. */
+/* Adds what is below a folder (fd is taken over): regular files, their bytes, and what all of it
+ * takes. */
 static int count_folder(int fd, struct counting *c)
 {
 	cleanup_closedir DIR *dir = fdopendir(fd);

@@ -131,11 +131,13 @@ static int run(struct varve_cli *cli)
 const struct varve_cli_command varve_cli_retention = {
 	.name = "retention",
 	.summary = "show what policy will drop next, when and why",
-	.details = "In the order in which the buckets go. Rules: keep, max-size, max-buckets, min-free; keep-min\n"
-		   "is the floor under all of them. Buckets on hold, and those that no rule reaches as things\n"
-		   "are, are not listed. A flood of data, or of other files on the volume, brings max-size and\n"
-		   "min-free forward.\n",
+	.details = "In the order in which the buckets go. Rules: keep, max-size,\n"
+		   "max-buckets, min-free; keep-min is the floor under all of them.\n"
+		   "Buckets on hold, and those that no rule reaches as things are, are\n"
+		   "not listed. A flood of data, or of other files on the volume,\n"
+		   "brings max-size and min-free forward.\n",
 	.example = "varve retention /mnt/varve\n",
-	.options = {{"json", 0, NULL, "print the buckets as one JSON array, as `varve status --json` has them"}},
+	.options = {{"json", 0, NULL,
+		     "print the buckets as one JSON array, as `varve status --json` has them"}},
 	.run = run,
 };

@@ -37,11 +37,13 @@ const struct varve_cli_command varve_cli_seal = {
 	.operands = "[BUCKET]",
 	.max_operands = 1,
 	.summary = "seal a closing bucket now, without waiting for its grace to end",
-	.details = "Waits until the bucket (or every bucket that is closing now) is sealed. From then on nothing\n"
-		   "more can be added to it by its dated path. The current bucket can't be sealed: its window\n"
-		   "has not passed.\n",
+	.details = "Waits until the bucket (or every bucket that is closing now) is\n"
+		   "sealed. From then on nothing more can be added to it by its dated\n"
+		   "path. The current bucket can't be sealed: its window has not\n"
+		   "passed.\n",
 	.example = "varve seal /mnt/varve 2026-11-29\n"
 		   "varve seal --timeout 10m /mnt/varve\n",
-	.options = {{"timeout", 't', "DURATION", "stop waiting after this long (it goes on being sealed)"}},
+	.options = {{"timeout", 't', "DURATION",
+		     "stop waiting after this long (it goes on being sealed)"}},
 	.run = run,
 };

@@ -131,7 +131,8 @@ static void print_head(const struct varve_cli *cli, const struct varve_json_valu
 	(void)printf("clock     %s UTC, %s\n", a, clock_words(text(v, "clock")));
 	if (next_ns > now_ns) {
 		varve_duration_format(next_ns - now_ns, a, sizeof(a));
-		(void)printf("buckets   of %s; the next begins in %s\n", text(v, "bucket_length"), a);
+		(void)printf("buckets   of %s; the next begins in %s\n", text(v, "bucket_length"),
+			     a);
 	}
 	varve_size_format(bytes_of(v, "store_bytes"), a, sizeof(a));
 	varve_size_format(bytes_of(v, "free_bytes"), b, sizeof(b));
@@ -175,10 +176,11 @@ static int run(struct varve_cli *cli)
 const struct varve_cli_command varve_cli_status = {
 	.name = "status",
 	.summary = "show the buckets, their sizes, and when each will go",
-	.details = "A line for each bucket, oldest first: its state (open, closing, sealed), the files in it,\n"
-		   "the bytes they hold and what they take on disk, the ratio of the two, the age (since its\n"
-		   "window ended), and when policy will take it, and by which rule. Of a store that is not\n"
-		   "mounted it is worked out from the files.\n",
+	.details = "A line for each bucket, oldest first: its state (open, closing,\n"
+		   "sealed), the files in it, the bytes they hold and what they take\n"
+		   "on disk, the ratio of the two, the age (since its window ended),\n"
+		   "and when policy will take it, and by which rule. Of a store that\n"
+		   "is not mounted it is worked out from the files.\n",
 	.example = "varve status /mnt/varve\n"
 		   "varve status --json /mnt/varve | jq '.buckets[] | select(.damaged).name'\n",
 	.options = {{"json", 0, NULL, "print one JSON document, for programs"}},

@@ -147,10 +147,11 @@ static int explain(const char *given, struct varve_err *err)
 	if (access(given, X_OK) < 0 && errno == EACCES)
 		return varve_err_set(err, -EACCES, "the store '%s' is for root and its owner only",
 				     given);
-	return varve_err_set(err, -ENOENT,
-			     "'%s' is neither a store nor a mountpoint of one; give the folder that "
-			     "varvefs was told, or the place where it is mounted",
-			     given);
+	return varve_err_set(
+		err, -ENOENT,
+		"'%s' is neither a store nor a mountpoint of one; give the folder that "
+		"varvefs was told, or the place where it is mounted",
+		given);
 }
 
 static char *mounted_source(const char *given)
@@ -173,13 +174,14 @@ int varve_cli_resolve(const char *given, char **ret, struct varve_err *err)
 	if (source) {
 		if (source[0] != '/' || !is_store(source)) {
 			if (source[0] == '/' && access(source, X_OK) < 0 && errno == EACCES)
-				return varve_err_set(err, -EACCES,
-						     "the store '%s' is for root and its owner only",
-						     source);
-			return varve_err_set(err, -ENOENT,
-					     "'%s' is mounted from '%s', which can't be reached; give "
-					     "the store's folder instead",
-					     given, source);
+				return varve_err_set(
+					err, -EACCES,
+					"the store '%s' is for root and its owner only", source);
+			return varve_err_set(
+				err, -ENOENT,
+				"'%s' is mounted from '%s', which can't be reached; give "
+				"the store's folder instead",
+				given, source);
 		}
 		*ret = steal_ptr(&source);
 		return 0;

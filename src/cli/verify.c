@@ -55,7 +55,8 @@ static void format_left(const struct checking *c, double share, char *buf, size_
 	buf[0] = '\0';
 	if (spent_ns < 2 * REDRAW_NS || share <= 0 || share >= 1)
 		return;
-	varve_duration_format((int64_t)((double)spent_ns / share * (1 - share)), text, sizeof(text));
+	varve_duration_format((int64_t)((double)spent_ns / share * (1 - share)), text,
+			      sizeof(text));
 	(void)snprintf(buf, size, ", %s left", text);
 }
 
@@ -70,7 +71,8 @@ static void draw_bar(struct checking *c, uint64_t done, uint64_t total)
 	varve_size_format(done, at, sizeof(at));
 	varve_size_format(total, of, sizeof(of));
 	format_left(c, share, left, sizeof(left));
-	(void)snprintf(words, sizeof(words), "%3d %%  %s of %s%s", (int)(share * 100), at, of, left);
+	(void)snprintf(words, sizeof(words), "%3d %%  %s of %s%s", (int)(share * 100), at, of,
+		       left);
 	room = terminal_width() - (int)strlen(words) - 5;
 	if (room > (int)sizeof(bar) - 1)
 		room = (int)sizeof(bar) - 1;
@@ -196,10 +198,11 @@ const struct varve_cli_command varve_cli_verify = {
 	.operands = "[BUCKET...]",
 	.max_operands = -1,
 	.summary = "check every digest of every sealed frame and file",
-	.details = "Reads all that is sealed (or only the buckets that are named) from the disk and compares it\n"
-		   "with the digests made while sealing. Each fault is a line: bucket, file and the bytes that\n"
-		   "are lost. Changes nothing; the store may be mounted or not. Exit status 1 when something is\n"
-		   "damaged.\n",
+	.details = "Reads all that is sealed (or only the buckets that are named) from\n"
+		   "the disk and compares it with the digests made while sealing. Each\n"
+		   "fault is a line: bucket, file and the bytes that are lost. Changes\n"
+		   "nothing; the store may be mounted or not. Exit status 1 when\n"
+		   "something is damaged.\n",
 	.example = "varve verify /var/lib/varve\n"
 		   "varve verify --quiet /mnt/varve 2026-11-28 || mail -s 'damaged' root\n",
 	.options = {{"quiet", 'q', NULL, "print faults only: no progress, no summary"}},

@@ -18,12 +18,14 @@ static int connect_error(const char *store, int r, struct varve_err *err)
 	switch (r) {
 	case -ENOENT:
 	case -ECONNREFUSED:
-		return varve_err_set(err, -ENOTCONN,
-				     "the store '%s' is not mounted; mount it first: varvefs %s MOUNTPOINT",
-				     store, store);
+		return varve_err_set(
+			err, -ENOTCONN,
+			"the store '%s' is not mounted; mount it first: varvefs %s MOUNTPOINT",
+			store, store);
 	case -EACCES:
 	case -EPERM:
-		return varve_err_set(err, r, "the store '%s' is for root and its owner only", store);
+		return varve_err_set(err, r, "the store '%s' is for root and its owner only",
+				     store);
 	default:
 		return varve_err_wrap(err, r, "reach the daemon of '%s'", store);
 	}
@@ -107,7 +109,8 @@ int varve_client_call(const char *store, const char *request, int64_t timeout_ns
 
 	if (fd < 0)
 		return fd;
-	/* A daemon that refuses us answers before it has read: what it says counts, not the EPIPE. */
+	/* A daemon that refuses us answers before it has read: what it says counts, not the EPIPE.
+	 */
 	r = varve_message_send(fd, request, strlen(request), VARVE_CONTROL_TIMEOUT_NS);
 	if (r < 0 && r != -EPIPE)
 		return varve_err_wrap(err, r, "ask the daemon of '%s'", store);

@@ -7,9 +7,8 @@
 struct varve_answer;
 
 /* Sends the request (JSON, see protocol.h) to the daemon of the store in folder `store` and waits
- * for the answer, at most timeout_ns (-1: for ever). 0 when the daemon did it; else a negative errno
- * and err says what went wrong and what to do:
- *  -ENOTCONN  no daemon has this store mounted,
+ * for the answer, at most timeout_ns (-1: for ever). 0 when the daemon did it; else a negative
+ * errno and err says what went wrong and what to do: -ENOTCONN  no daemon has this store mounted,
  *  -ENOENT    there is no such folder,
  *  others as the daemon gave them. */
 int varve_client_call(const char *store, const char *request, int64_t timeout_ns,

@@ -36,8 +36,9 @@ static int wait_for(int fd, short events, int64_t deadline_ns)
 
 		if (deadline_ns >= 0 && left <= 0)
 			return -ETIMEDOUT;
-		n = poll(&p, 1, left < 0 || left > INT64_C(60000000000) ? 60000
-									: (int)(left / 1000000) + 1);
+		n = poll(&p, 1,
+			 left < 0 || left > INT64_C(60000000000) ? 60000
+								 : (int)(left / 1000000) + 1);
 		if (n > 0)
 			return 0;
 		if (n < 0 && errno != EINTR)

@@ -21,7 +21,8 @@
 #define VARVE_CONTROL_VERSION 1
 #define VARVE_REQUEST_BYTES_MAX ((size_t)16 << 10)
 #define VARVE_ANSWER_BYTES_MAX ((size_t)256 << 20)
-#define VARVE_CONTROL_TIMEOUT_NS (INT64_C(10) * 1000000000) /* for a whole message to get through */
+#define VARVE_CONTROL_TIMEOUT_NS (INT64_C(10) * 1000000000) /* for a whole message to get through  \
+							     */
 
 struct sockaddr_un;
 
@@ -34,5 +35,5 @@ int varve_message_send(int fd, const void *data, size_t len, int64_t timeout_ns)
 /* Receives one message of at most max bytes (-EMSGSIZE beyond, before anything is allocated), NUL
  * put behind it; the caller frees. timeout_ns is for all of it, -1: no end. -EPROTO: not our
  * protocol, -EPIPE: the peer hung up in the middle. */
-int varve_message_receive(int fd, size_t max, int64_t timeout_ns, char **ret, size_t *ret_len)
-	varve_must_check;
+int varve_message_receive(int fd, size_t max, int64_t timeout_ns, char **ret,
+			  size_t *ret_len) varve_must_check;

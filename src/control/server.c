@@ -32,10 +32,10 @@ struct varve_control {
 	pthread_t thread;
 
 	atomic_bool stop;
-	pthread_mutex_t lock; /* "control", a leaf */
-	pthread_cond_t idle;  /* a connection has ended */
+	pthread_mutex_t lock;     /* "control", a leaf */
+	pthread_cond_t idle;      /* a connection has ended */
 	int fds[CONNECTIONS_MAX]; /* of the connections, -1: free; guarded by lock */
-	unsigned n_connections;	  /* guarded by lock */
+	unsigned n_connections;   /* guarded by lock */
 };
 
 struct connection {
@@ -164,8 +164,8 @@ static bool peer_gone(int fd)
 	return poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
-/* Waits in short steps, so that neither the end of the daemon nor a client that has given up waits for
- * a seal. left_ns is shared by all buckets of a request; below 0: no end. */
+/* Waits in short steps, so that neither the end of the daemon nor a client that has given up waits
+ * for a seal. left_ns is shared by all buckets of a request; below 0: no end. */
 static int seal_one(struct connection *c, const char *bucket, int64_t *left_ns,
 		    struct varve_err *err)
 {
@@ -220,8 +220,12 @@ static const struct {
 	const char *name;
 	command_fn *run;
 } commands[] = {
-	{"status", do_status},	 {"drop", do_drop}, {"undrop", do_undrop},
-	{"hold", do_hold},	 {"unhold", do_unhold}, {"seal", do_seal},
+	{"status", do_status},
+	{"drop", do_drop},
+	{"undrop", do_undrop},
+	{"hold", do_hold},
+	{"unhold", do_unhold},
+	{"seal", do_seal},
 	{"clock-accept", do_clock_accept},
 };
 
@@ -231,8 +235,9 @@ static int run_command(struct connection *c, const struct varve_json_value *requ
 	const char *name = varve_json_get_string(request, "command", "");
 
 	if (varve_json_get_int(request, "version", 0) != VARVE_CONTROL_VERSION)
-		return varve_err_set(err, -EPROTONOSUPPORT,
-				     "the daemon and the program that asks are of different versions");
+		return varve_err_set(
+			err, -EPROTONOSUPPORT,
+			"the daemon and the program that asks are of different versions");
 	for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++)
 		if (!strcmp(commands[i].name, name))
 			return commands[i].run(c, request, ret_result, err);
@@ -384,9 +389,10 @@ static void accept_one(struct varve_control *control)
 	if (r == 0)
 		return;
 	/* A fresh socket's buffer takes this little without waiting. */
-	send_refusal(fd, r, r == -EPERM   ? "only root and the store's owner may do this"
-			    : r == -EBUSY ? "the daemon is answering too many others; try again"
-					  : strerror(-r));
+	send_refusal(fd, r,
+		     r == -EPERM   ? "only root and the store's owner may do this"
+		     : r == -EBUSY ? "the daemon is answering too many others; try again"
+				   : strerror(-r));
 	(void)close(fd);
 }
 

@@ -10,8 +10,9 @@
 
 struct varve_control;
 
-/* Makes the socket (mode 0600; one that a dead daemon left is replaced) and starts the thread. After
- * the last fork; the store must outlive it. On failure the mount can go on without: err says why. */
+/* Makes the socket (mode 0600; one that a dead daemon left is replaced) and starts the thread.
+ * After the last fork; the store must outlive it. On failure the mount can go on without: err says
+ * why. */
 int varve_control_start(struct varve_store *store, struct varve_control **ret,
 			struct varve_err *err) varve_must_check;
 

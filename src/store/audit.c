@@ -14,7 +14,8 @@
 #define CHUNK_BYTES 4096
 
 struct varve_audit {
-	pthread_mutex_t lock; /* over the append: lines are whole, and cut off again when they fail */
+	pthread_mutex_t
+		lock; /* over the append: lines are whole, and cut off again when they fail */
 	int fd;
 };
 

@@ -16,8 +16,8 @@
 struct varve_slots {
 	int fd;
 	char magic[VARVE_SLOTS_MAGIC_BYTES];
-	size_t stride;	    /* bytes of a slot */
-	unsigned next;	    /* the slot that the next write goes to */
+	size_t stride;      /* bytes of a slot */
+	unsigned next;      /* the slot that the next write goes to */
 	uint64_t sequence;  /* of the newest record; 0: none yet */
 	unsigned char *buf; /* stride bytes: a slot on its way in or out */
 };
@@ -55,8 +55,7 @@ static struct slot check_slot(const struct varve_slots *s)
 	if (c.bad || memcmp(magic, s->magic, VARVE_SLOTS_MAGIC_BYTES) != 0 || sequence == 0 ||
 	    len > s->stride - OVERHEAD_BYTES)
 		return slot;
-	if (varve_get_le64(s->buf + HEADER_BYTES + len) !=
-	    varve_hash64(s->buf, HEADER_BYTES + len))
+	if (varve_get_le64(s->buf + HEADER_BYTES + len) != varve_hash64(s->buf, HEADER_BYTES + len))
 		return slot;
 	slot.state = SLOT_VALID;
 	slot.sequence = sequence;
@@ -92,7 +91,8 @@ static int load_newest(struct varve_slots *s, struct slot *ret)
 			return r;
 	}
 	if (slot[0].state != SLOT_VALID && slot[1].state != SLOT_VALID)
-		/* The first write fills both slots: an empty one tells that it never got through. */
+		/* The first write fills both slots: an empty one tells that it never got through.
+		 */
 		return slot[0].state == SLOT_EMPTY || slot[1].state == SLOT_EMPTY ? -ENOENT
 										  : -EBADMSG;
 	newest = slot[1].state == SLOT_VALID &&
@@ -100,7 +100,8 @@ static int load_newest(struct varve_slots *s, struct slot *ret)
 	r = load_slot(s, newest, ret);
 	if (r < 0)
 		return r;
-	/* Only a file that changes beneath us can have become something else between the two reads. */
+	/* Only a file that changes beneath us can have become something else between the two reads.
+	 */
 	return ret->state == SLOT_VALID ? (int)newest : -EBADMSG;
 }
 
@@ -111,8 +112,7 @@ static size_t fill_slot(struct varve_slots *s, uint64_t sequence, const void *da
 	varve_put_le64(s->buf + VARVE_SLOTS_MAGIC_BYTES + 8, len);
 	if (len)
 		memmove(s->buf + HEADER_BYTES, data, len);
-	varve_put_le64(s->buf + HEADER_BYTES + len,
-		       varve_hash64(s->buf, HEADER_BYTES + len));
+	varve_put_le64(s->buf + HEADER_BYTES + len, varve_hash64(s->buf, HEADER_BYTES + len));
 	return len + OVERHEAD_BYTES;
 }
 
@@ -230,8 +230,8 @@ static int open_file(int dirfd, const char *name, size_t *ret_size)
 	return steal_fd(&fd);
 }
 
-/* The slots of the file as it is there: a file of the right size tells its slots' size, one that was
- * cut short has them where we would have put them. */
+/* The slots of the file as it is there: a file of the right size tells its slots' size, one that
+ * was cut short has them where we would have put them. */
 static int open_there(int dirfd, const char *name, const char *magic, size_t want,
 		      struct varve_slots **ret)
 {

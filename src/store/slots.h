@@ -1,6 +1,6 @@
 /*
- * A small record that is replaced again and again, kept in a file with two slots that are written in
- * turn: a write that is torn by a crash damages the older record only. Both slots are filled with
+ * A small record that is replaced again and again, kept in a file with two slots that are written
+ *in turn: a write that is torn by a crash damages the older record only. Both slots are filled with
  * zeros and made durable when the file is made, so that a write needs no space: it works on a full
  * disk. Layout, all little-endian; each slot begins at a multiple of the slot's size:
  *
@@ -34,8 +34,8 @@ void varve_slots_close(struct varve_slots *s); /* NULL is fine */
  * ever written (whole); -EBADMSG: both slots are damaged; -ERANGE: it does not fit. */
 int varve_slots_read(struct varve_slots *s, void *buf, size_t *len) varve_must_check;
 
-/* Replaces the record, durably (fdatasync). -EFBIG: more than payload_max. After any other error the
- * record may be the old or the new one, never something else. */
+/* Replaces the record, durably (fdatasync). -EFBIG: more than payload_max. After any other error
+ * the record may be the old or the new one, never something else. */
 int varve_slots_write(struct varve_slots *s, const void *data, size_t len) varve_must_check;
 
 /* The largest record that a write takes. */

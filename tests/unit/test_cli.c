@@ -186,14 +186,10 @@ static const struct {
 	int r;
 	const char *text;
 } cats[] = {
-	{"2020-01-02/nginx/a.log", 0, "one\n"},
-	{"2020-01-02/nginx/b.log", 0, "two\n"},
-	{"current/nginx/a.log", 0, "now\n"},
-	{"current/nginx/idle.log", 0, ""},
-	{"2020-01-02/nginx", -EISDIR, ""},
-	{"2020-01-02", -EISDIR, ""},
-	{"2020-01-02/nothing", -ENOENT, ""},
-	{"nothing/x", -ENOENT, ""},
+	{"2020-01-02/nginx/a.log", 0, "one\n"}, {"2020-01-02/nginx/b.log", 0, "two\n"},
+	{"current/nginx/a.log", 0, "now\n"},    {"current/nginx/idle.log", 0, ""},
+	{"2020-01-02/nginx", -EISDIR, ""},      {"2020-01-02", -EISDIR, ""},
+	{"2020-01-02/nothing", -ENOENT, ""},    {"nothing/x", -ENOENT, ""},
 };
 
 START_TEST(test_cat)

@@ -24,7 +24,7 @@
 
 struct varve_store {
 	int dirfd;
-	char last[64];		    /* what was asked last */
+	char last[64];              /* what was asked last */
 	struct varve_caller caller; /* by whom */
 	atomic_bool sealed;
 	atomic_int seal_calls;
@@ -144,7 +144,8 @@ static const struct {
 	const char *last; /* what the store was asked; NULL: nothing */
 	const char *says;
 } requests[] = {
-	{"{\"version\":1,\"command\":\"drop\",\"bucket\":\"2026-11-28\"}", 0, "drop 2026-11-28", ""},
+	{"{\"version\":1,\"command\":\"drop\",\"bucket\":\"2026-11-28\"}", 0, "drop 2026-11-28",
+	 ""},
 	{"{\"version\":1,\"command\":\"undrop\",\"bucket\":\"b\"}", 0, "undrop b", ""},
 	{"{\"version\":1,\"command\":\"hold\",\"bucket\":\"b\"}", 0, "hold b", ""},
 	{"{\"version\":1,\"command\":\"unhold\",\"bucket\":\"b\"}", 0, "unhold b", ""},
@@ -152,7 +153,8 @@ static const struct {
 	{"{\"version\":1,\"command\":\"drop\",\"bucket\":\"bad\"}", -EBUSY, "drop bad", "on hold"},
 	{"{\"version\":1,\"command\":\"drop\"}", -EINVAL, NULL, "names no bucket"},
 	{"{\"version\":1,\"command\":\"drop\",\"bucket\":7}", -EINVAL, NULL, "names no bucket"},
-	{"{\"version\":1,\"command\":\"drop\",\"bucket\":\"a\\u0000b\"}", -EINVAL, NULL, "names no"},
+	{"{\"version\":1,\"command\":\"drop\",\"bucket\":\"a\\u0000b\"}", -EINVAL, NULL,
+	 "names no"},
 	{"{\"version\":1,\"command\":\"format\"}", -ENOSYS, NULL, "no command 'format'"},
 	{"{\"version\":1}", -ENOSYS, NULL, "no command ''"},
 	{"{\"version\":2,\"command\":\"status\"}", -EPROTONOSUPPORT, NULL, "versions"},
@@ -215,8 +217,8 @@ static int connect_raw(void)
 /* What is not of the protocol is refused without being read, and harms nobody. */
 START_TEST(test_hostile)
 {
-	static const char *const headers[] = {
-		"VRV1\xff\xff\xff\xff", "VRV1\x01\x40\0\0", "GET / HTTP/1.0\r\n\r\n", "VRV2\2\0\0\0{}"};
+	static const char *const headers[] = {"VRV1\xff\xff\xff\xff", "VRV1\x01\x40\0\0",
+					      "GET / HTTP/1.0\r\n\r\n", "VRV2\2\0\0\0{}"};
 	struct varve_err err = {""};
 	int hung_up;
 
@@ -303,9 +305,10 @@ START_TEST(test_seal_times_out)
 {
 	struct varve_err err = {""};
 
-	ck_assert_int_eq(call("{\"version\":1,\"command\":\"seal\",\"bucket\":\"x\",\"timeout_ns\":1}",
-			      &err),
-			 -ETIMEDOUT);
+	ck_assert_int_eq(
+		call("{\"version\":1,\"command\":\"seal\",\"bucket\":\"x\",\"timeout_ns\":1}",
+		     &err),
+		-ETIMEDOUT);
 	ck_assert_ptr_nonnull(strstr(err.msg, "'x' is not sealed yet"));
 }
 END_TEST
@@ -389,7 +392,8 @@ START_TEST(test_no_store)
 }
 END_TEST
 
-/* Another user is turned away even if the folder and the socket let him in. Needs root to become one. */
+/* Another user is turned away even if the folder and the socket let him in. Needs root to become
+ * one. */
 static int call_as(uid_t uid)
 {
 	pid_t pid = fork();

@@ -140,8 +140,9 @@ START_TEST(test_limits)
 	ck_assert_uint_eq(len, max);
 	varve_slots_close(s);
 	ck_assert_int_eq(varve_slots_open(dirfd_, "r", "short", 1, &s, NULL), -EINVAL);
-	ck_assert_int_eq(varve_slots_open(dirfd_, "r", MAGIC, VARVE_SLOTS_PAYLOAD_MAX + 1, &s, NULL),
-			 -EINVAL);
+	ck_assert_int_eq(
+		varve_slots_open(dirfd_, "r", MAGIC, VARVE_SLOTS_PAYLOAD_MAX + 1, &s, NULL),
+		-EINVAL);
 }
 END_TEST
 
