@@ -22,6 +22,9 @@ const struct varve_clock *varve_clock_system(void);
 /* How long a clock that is set may go unnoticed: a second; with a test's clock 10 ms. */
 int64_t varve_clock_step_ns(void);
 
+/* Whether a test moves the clock: then nothing can be promised of the future. */
+bool varve_clock_is_moved(void);
+
 static inline int64_t varve_clock_realtime(const struct varve_clock *c)
 {
 	return c->realtime_ns(c->ctx);

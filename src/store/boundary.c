@@ -222,6 +222,9 @@ static int64_t jitter(const struct varve_bucket *b)
 	int64_t most = (b->end_ns - b->start_ns) / 40;
 	uint32_t chance = 0;
 
+	/* A test that moves the clock says itself when the grace is over. */
+	if (varve_clock_is_moved())
+		return 0;
 	if (most > 30 * VARVE_NS_PER_S)
 		most = 30 * VARVE_NS_PER_S;
 	(void)!getrandom(&chance, sizeof(chance), GRND_NONBLOCK);

@@ -1,427 +1,15 @@
 #include "store/cache.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/sync.h"
-#include "base/sys.h"
-#include "format/frame.h"
-#include "store/cache_private.h"
+#include "store/cache_impl.h"
 
-#define QUEUE_MAX 64
-#define THREADS_MAX 16
 #define LINGER_MS 10000
-#define WORK_OVERHEAD (128 * 1024) /* about what a decompression context takes */
-
-enum frame_state { FRAME_LOADING, FRAME_READY, FRAME_FAILED };
-
-struct varve_frame {
-	/* -- immutable once ready -- */
-	struct varve_frame_source *src;
-	uint32_t number;
-	uint32_t size;
-	unsigned char *raw;
-
-	/* -- protected by the cache's lock -- */
-	enum frame_state state;
-	int error;     /* when failed */
-	bool ahead;    /* came by read-ahead and nobody has asked for it yet */
-	uint32_t refs; /* readers, and who loads it */
-	struct varve_frame *older, *newer; /* in the list of unused frames; refs is 0 */
-	pthread_cond_t loaded;
-};
-
-/* What decompressing takes besides the frame; used by one thread at a time, then again. */
-struct work {
-	struct work *next;
-	struct varve_frame_dctx *dctx;
-	void *comp;
-	size_t size; /* of comp, and charged to the cache */
-};
-
-struct request {
-	struct varve_frame_source *src;
-	uint32_t number;
-};
-
-enum thread_state { THREAD_NONE, THREAD_RUNNING, THREAD_ENDED };
-
-struct varve_cache {
-	/* -- immutable after new -- */
-	size_t max;
-	unsigned threads;
-	unsigned linger_ms;
-
-	pthread_mutex_t lock; /* "cache": all below */
-	struct varve_cache_stats stats; /* bytes: frames, and work buffers, idle or not */
-	struct varve_frame *oldest, *newest; /* ready and unused, in the order of their last use */
-	struct work *idle_work;
-	unsigned n_idle_work;
-	uint32_t busy;	    /* frames in use or in work */
-	uint32_t waiting;   /* for room */
-	size_t ahead_bytes; /* frames that read-ahead brought or brings and nobody asked for yet */
-	pthread_cond_t room;
-
-	struct request queue[QUEUE_MAX];
-	unsigned n_queue;
-	struct varve_frame_source *ending; /* to be told that they are gone */
-	pthread_cond_t work;
-	unsigned idle_threads, running;
-	bool stop;
-	struct {
-		pthread_t id;
-		enum thread_state state;
-	} pool[THREADS_MAX];
-};
-
-/* -- room -- */
-
-static size_t frame_cost(uint32_t raw_size)
-{
-	return raw_size + sizeof(struct varve_frame);
-}
-
-static void unlist(struct varve_cache *c, struct varve_frame *f)
-{
-	*(f->older ? &f->older->newer : &c->oldest) = f->newer;
-	*(f->newer ? &f->newer->older : &c->newest) = f->older;
-	f->older = f->newer = NULL;
-}
-
-static void enlist(struct varve_cache *c, struct varve_frame *f)
-{
-	f->older = c->newest;
-	f->newer = NULL;
-	*(c->newest ? &c->newest->newer : &c->oldest) = f;
-	c->newest = f;
-}
-
-static void not_ahead_any_more(struct varve_cache *c, struct varve_frame *f)
-{
-	if (f->ahead)
-		c->ahead_bytes -= f->size;
-	f->ahead = false;
-}
-
-static void charge(struct varve_cache *c, size_t bytes)
-{
-	c->stats.bytes += bytes;
-	if (c->stats.bytes > c->stats.peak)
-		c->stats.peak = c->stats.bytes;
-}
-
-/* Takes an unused frame out of the cache and puts it on the victims' list (linked by `older`),
- * whose owner frees them without the lock. */
-static void evict(struct varve_cache *c, struct varve_frame *f, struct varve_frame **victims)
-{
-	unlist(c, f);
-	not_ahead_any_more(c, f);
-	f->src->slots[f->number] = NULL;
-	c->stats.bytes -= frame_cost(f->size);
-	f->older = *victims;
-	*victims = f;
-}
-
-static void free_frame(struct varve_frame *f)
-{
-	(void)pthread_cond_destroy(&f->loaded);
-	free(f->raw);
-	free(f);
-}
-
-static void free_victims(struct varve_frame *f)
-{
-	while (f) {
-		struct varve_frame *next = f->older;
-
-		free_frame(f);
-		f = next;
-	}
-}
-
-static void free_work(struct work *w)
-{
-	if (!w)
-		return;
-	varve_frame_dctx_free(w->dctx);
-	free(w->comp);
-	free(w);
-}
-
-static struct work *pop_work(struct varve_cache *c)
-{
-	struct work *w = c->idle_work;
-
-	if (w) {
-		c->idle_work = w->next;
-		c->n_idle_work--;
-	}
-	return w;
-}
-
-static void drop_idle_work(struct varve_cache *c)
-{
-	struct work *w = pop_work(c);
-
-	c->stats.bytes -= w->size + WORK_OVERHEAD;
-	free_work(w);
-}
-
-/* The compressed size; 0 when it is more than any encoder makes of that many bytes: a number that
- * means nothing gets no memory. */
-static size_t comp_room(const struct varve_frame_info *info)
-{
-	return info->comp_size <= varve_frame_bound(info->raw_size) ? info->comp_size : 0;
-}
-
-/* What loading it adds to the bytes, given the work buffer that would be taken. */
-static size_t load_cost(const struct varve_cache *c, const struct varve_frame_info *info)
-{
-	const struct work *w = c->idle_work;
-	size_t cost = frame_cost(info->raw_size), room = comp_room(info);
-
-	if (!w)
-		return cost + room + WORK_OVERHEAD;
-	return cost + (room > w->size ? room - w->size : 0);
-}
-
-/* Makes room for loading a frame. False when there is none until somebody gives a frame back. */
-static bool make_room(struct varve_cache *c, const struct varve_frame_info *info,
-		      struct varve_frame **victims)
-{
-	while (c->stats.bytes + load_cost(c, info) > c->max) {
-		if (c->oldest)
-			evict(c, c->oldest, victims);
-		else if (c->idle_work)
-			drop_idle_work(c);
-		else
-			return c->busy == 0;
-	}
-	return true;
-}
-
-static void wake_for_room(struct varve_cache *c)
-{
-	if (c->waiting > 0)
-		(void)pthread_cond_broadcast(&c->room);
-}
-
-/* -- loading -- */
-
-/* A frame in work, with one reference, room for it charged; NULL: no memory. */
-static struct varve_frame *begin_load(struct varve_cache *c, struct varve_frame_source *src,
-				      uint32_t k, const struct varve_frame_info *info, bool ahead,
-				      struct work **ret_work)
-{
-	struct varve_frame *f = calloc(1, sizeof(*f));
-	struct work *w = c->idle_work ? c->idle_work : calloc(1, sizeof(*w));
-
-	if (!f || !w) {
-		free(f);
-		if (w != c->idle_work)
-			free(w);
-		return NULL;
-	}
-	*f = (struct varve_frame){
-		.src = src, .number = k, .size = info->raw_size, .refs = 1, .ahead = ahead};
-	(void)pthread_cond_init(&f->loaded, NULL);
-	charge(c, load_cost(c, info));
-	if (w == c->idle_work)
-		(void)pop_work(c);
-	c->busy++;
-	if (ahead)
-		c->ahead_bytes += f->size;
-	src->slots[k] = f;
-	*ret_work = w;
-	return f;
-}
-
-/* Reads and decompresses; no lock. The work's buffer has grown to what was charged, whatever
- * comes out. */
-static int load(const struct varve_frame_source *src, const struct varve_frame_info *info,
-		struct work *w, unsigned char *raw)
-{
-	size_t room = comp_room(info);
-	int r;
-
-	if (room == 0)
-		return -EBADMSG;
-	if (!w->dctx)
-		w->dctx = varve_frame_dctx_new();
-	if (w->size < room) {
-		free(w->comp);
-		w->size = room;
-		w->comp = NULL;
-	}
-	if (!w->comp)
-		w->comp = malloc(w->size);
-	if (!w->dctx || !w->comp || !raw)
-		return -ENOMEM;
-	r = varve_pread_full(src->fd, w->comp, info->comp_size, info->comp_offset);
-	return r < 0 ? r : varve_frame_decode(w->dctx, info, w->comp, raw);
-}
-
-static void end_work(struct varve_cache *c, struct work *w)
-{
-	w->next = c->idle_work;
-	c->idle_work = w;
-	/* A buffer that could not be had is no buffer to keep. */
-	if (++c->n_idle_work > c->threads || !w->comp || !w->dctx)
-		drop_idle_work(c);
-}
-
-/* True when it is the first failure of that frame, not for want of memory. */
-static bool note_failure(struct varve_cache *c, struct varve_frame_source *src, uint32_t k, int error)
-{
-	unsigned char bit = (unsigned char)(1U << k % 8);
-
-	if (error == -ENOMEM || (src->failed_bits[k / 8] & bit) != 0)
-		return false;
-	src->failed_bits[k / 8] |= bit;
-	src->faults++;
-	c->stats.bad++;
-	return true;
-}
-
-/* The last reference to a frame goes. */
-static void unuse(struct varve_cache *c, struct varve_frame *f, struct varve_frame **victims)
-{
-	c->busy--;
-	if (f->state == FRAME_FAILED) {
-		f->older = *victims;
-		*victims = f;
-	} else {
-		enlist(c, f);
-		/* Only after a frame that is larger than the whole bound. */
-		while (c->stats.bytes > c->max && c->oldest)
-			evict(c, c->oldest, victims);
-	}
-	wake_for_room(c);
-}
-
-/* Of the frames that made room, one of the same size lends its buffer. */
-static unsigned char *raw_buffer(struct varve_frame *victims, uint32_t size)
-{
-	for (struct varve_frame *v = victims; v; v = v->older)
-		if (v->raw && v->size == size)
-			return steal_ptr(&v->raw);
-	return malloc(size);
-}
-
-/* Loads frame k, for which there is room, and gives it to all who wait for it. Called and left with
- * the lock held, which is given up meanwhile; consumes victims. The caller gets a reference. */
-static int load_locked(struct varve_cache *c, struct varve_frame_source *src, uint32_t k,
-		       const struct varve_frame_info *info, bool ahead, struct varve_frame *victims,
-		       struct varve_frame **ret)
-{
-	struct work *w = NULL;
-	struct varve_frame *f = begin_load(c, src, k, info, ahead, &w);
-	bool first = false;
-	int r = f ? 0 : -ENOMEM;
-
-	(void)pthread_mutex_unlock(&c->lock);
-	if (f) {
-		f->raw = raw_buffer(victims, f->size);
-		r = load(src, info, w, f->raw);
-	}
-	free_victims(victims);
-	(void)pthread_mutex_lock(&c->lock);
-	if (!f)
-		return r;
-	end_work(c, w);
-	f->state = r < 0 ? FRAME_FAILED : FRAME_READY;
-	f->error = r;
-	if (r < 0) {
-		not_ahead_any_more(c, f);
-		src->slots[k] = NULL;
-		c->stats.bytes -= frame_cost(f->size);
-		first = note_failure(c, src, k, r);
-	}
-	(void)pthread_cond_broadcast(&f->loaded);
-	wake_for_room(c);
-	if (first) {
-		(void)pthread_mutex_unlock(&c->lock);
-		src->failed(src, k, r);
-		(void)pthread_mutex_lock(&c->lock);
-	}
-	*ret = f;
-	return r;
-}
-
-static void put_locked(struct varve_cache *c, struct varve_frame *f, struct varve_frame **victims)
-{
-	if (--f->refs == 0)
-		unuse(c, f, victims);
-}
-
-/* A reference to a frame that is there or in work by another, once it is ready. */
-static int share_locked(struct varve_cache *c, struct varve_frame *f)
-{
-	if (f->refs++ == 0) {
-		unlist(c, f);
-		c->busy++;
-	}
-	not_ahead_any_more(c, f);
-	while (f->state == FRAME_LOADING)
-		(void)pthread_cond_wait(&f->loaded, &c->lock);
-	if (f->state == FRAME_READY)
-		c->stats.hits++;
-	return f->error;
-}
-
-int varve_cache_get(struct varve_frame_source *src, uint32_t k, struct varve_frame **ret)
-{
-	struct varve_cache *c = src->cache;
-	struct varve_frame *f = NULL, *victims = NULL;
-	struct varve_frame_info info;
-	int r;
-
-	varve_index_frame(src->index, k, &info);
-	(void)pthread_mutex_lock(&c->lock);
-	while (!src->slots[k] && !make_room(c, &info, &victims)) {
-		free_victims(steal_ptr(&victims));
-		c->waiting++;
-		(void)pthread_cond_wait(&c->room, &c->lock);
-		c->waiting--;
-	}
-	f = src->slots[k];
-	if (f) {
-		r = share_locked(c, f);
-	} else {
-		c->stats.misses++;
-		r = load_locked(c, src, k, &info, false, steal_ptr(&victims), &f);
-	}
-	if (r < 0 && f)
-		put_locked(c, f, &victims);
-	(void)pthread_mutex_unlock(&c->lock);
-	free_victims(victims);
-	if (r < 0)
-		return r;
-	*ret = f;
-	return 0;
-}
-
-void varve_cache_put(struct varve_frame *f)
-{
-	struct varve_cache *c = f->src->cache;
-	struct varve_frame *victims = NULL;
-
-	{
-		guard(&c->lock);
-		put_locked(c, f, &victims);
-	}
-	free_victims(victims);
-}
-
-const unsigned char *varve_frame_bytes(const struct varve_frame *f)
-{
-	return f->raw;
-}
 
 /* -- the pool -- */
 
@@ -448,19 +36,20 @@ static void load_ahead(struct varve_cache *c, const struct request *q)
 	struct varve_frame_info info;
 
 	varve_index_frame(src->index, q->number, &info);
-	if (src->slots[q->number] || !ahead_fits(c, &info) || !make_room(c, &info, &victims)) {
-		free_victims(victims);
+	if (src->slots[q->number] || !ahead_fits(c, &info) ||
+	    !varve_frames_make_room(c, &info, &victims)) {
+		varve_frames_free(victims);
 		return;
 	}
 	src->in_work++;
 	c->stats.ahead++;
-	(void)load_locked(c, src, q->number, &info, true, steal_ptr(&victims), &f);
+	(void)varve_frames_load(c, src, q->number, &info, true, steal_ptr(&victims), &f);
 	src->in_work--;
 	if (f)
-		put_locked(c, f, &victims);
+		varve_frames_put(c, f, &victims);
 	if (src->detached && f && f->state == FRAME_READY && src->slots[q->number])
-		evict(c, f, &victims);
-	free_victims(victims);
+		varve_frames_evict(c, f, &victims);
+	varve_frames_free(victims);
 	if (src->detached && src->in_work == 0)
 		end_source(c, src);
 }
@@ -578,7 +167,7 @@ void varve_cache_ahead(struct varve_frame_source *src, uint32_t first, uint32_t 
 	struct varve_cache *c = src->cache;
 
 	guard(&c->lock);
-	for (uint32_t k = first; k <= last && c->n_queue < QUEUE_MAX; k++) {
+	for (uint32_t k = first; k <= last && c->n_queue < CACHE_QUEUE_MAX; k++) {
 		struct varve_frame_info info;
 
 		if (src->slots[k] || is_queued(c, src, k))
@@ -630,8 +219,8 @@ void varve_cache_detach(struct varve_frame_source *src, bool later)
 	forget_requests(c, src);
 	for (uint32_t k = 0; k < n; k++)
 		if (src->slots[k] && src->slots[k]->refs == 0)
-			evict(c, src->slots[k], &victims);
-	wake_for_room(c);
+			varve_frames_evict(c, src->slots[k], &victims);
+	varve_frames_wake(c);
 	if (src->in_work == 0) {
 		if (later && call_thread(c)) {
 			src->next = c->ending;
@@ -641,7 +230,7 @@ void varve_cache_detach(struct varve_frame_source *src, bool later)
 		}
 	}
 	(void)pthread_mutex_unlock(&c->lock);
-	free_victims(victims);
+	varve_frames_free(victims);
 }
 
 uint64_t varve_cache_source_faults(struct varve_frame_source *src)
@@ -662,8 +251,8 @@ int varve_cache_new(size_t max_bytes, unsigned threads, struct varve_cache **ret
 		return -ENOMEM;
 	c->max = max_bytes;
 	c->threads = threads > 0 ? threads : cores > 0 ? (unsigned)cores : 1;
-	if (c->threads > THREADS_MAX)
-		c->threads = THREADS_MAX;
+	if (c->threads > CACHE_THREADS_MAX)
+		c->threads = CACHE_THREADS_MAX;
 	c->linger_ms = LINGER_MS;
 	(void)pthread_mutex_init(&c->lock, NULL);
 	(void)pthread_cond_init(&c->room, NULL);
@@ -677,7 +266,7 @@ int varve_cache_new(size_t max_bytes, unsigned threads, struct varve_cache **ret
 
 void varve_cache_free(struct varve_cache *c)
 {
-	pthread_t ids[THREADS_MAX];
+	pthread_t ids[CACHE_THREADS_MAX];
 	unsigned n = 0;
 
 	if (!c)
@@ -695,7 +284,7 @@ void varve_cache_free(struct varve_cache *c)
 	while (serve(c))
 		;
 	while (c->idle_work)
-		drop_idle_work(c);
+		varve_frames_drop_work(c);
 	(void)pthread_mutex_unlock(&c->lock);
 	(void)pthread_cond_destroy(&c->work);
 	(void)pthread_cond_destroy(&c->room);

@@ -102,7 +102,7 @@ struct varve_node {
 	struct varve_node *next_written; /* ns; in bucket.written */
 	bool in_written;
 	pthread_mutex_t lock; /* "file": size, last, late; held over the append to its part */
-	uint64_t size;	      /* of the part */
+	atomic_uint_fast64_t size; /* of the part; read without the lock, too */
 	int last;	      /* its last byte; -1: not known */
 	uint32_t late;	      /* bytes added after the boundary to finish a line */
 	atomic_bool linked_durably; /* the part's directory was fsynced since the link */
@@ -150,11 +150,11 @@ struct varve_bucket {
 
 	/* -- own locks -- */
 	pthread_rwlock_t gate; /* "gate": shared by every write into the bucket's parts */
-	bool shut;	       /* gate: no more bytes, ever */
+	atomic_bool shut;      /* gate: no more bytes, ever; read without it as a hint */
 	bool dir_made;	       /* mutate: open/BUCKET is there */
 	atomic_uint_fast64_t allocated; /* unsealed: sum of its parts' sizes, rounded up to blocks */
 	pthread_mutex_t shelf; /* "shelf": tabs' segments; held over the opening of one */
-	struct varve_tab *tabs;
+	struct varve_tab *tabs; /* made once, under ns, before the bucket is SEALED */
 	uint32_t n_tabs;
 	int64_t used_boot_ns; /* shelf; when a segment was last asked for */
 	struct varve_tombs *tombs; /* shelf; NULL: not open yet */

@@ -14,7 +14,7 @@ int64_t varve_name_valid_ns(struct varve_store *s)
 	int64_t left = s->current->end_ns - varve_believed_now(s);
 
 	/* While the clock is not followed the boundary may come at any moment. */
-	if (left <= 0 || s->time.state != VARVE_TIME_GOOD)
+	if (left <= 0 || s->time.state != VARVE_TIME_GOOD || varve_clock_is_moved())
 		return 0;
 	s->current->promise_boot_ns = varve_clock_boottime(s->clock) + left;
 	return left;

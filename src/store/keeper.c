@@ -46,10 +46,9 @@ static int64_t next_due(struct varve_store *s, int64_t now)
 	return due < 1000000 ? 1000000 : due;
 }
 
-static void log_clock(struct varve_store *s, enum varve_time_state before)
+static void log_clock(struct varve_store *s, enum varve_time_state before,
+		      enum varve_time_state now)
 {
-	enum varve_time_state now = s->time.state;
-
 	if (now == before)
 		return;
 	if (now == VARVE_TIME_BEHIND)
@@ -101,7 +100,7 @@ static void sync_tombs(struct varve_store *s)
 
 static void tick(struct varve_store *s)
 {
-	enum varve_time_state before;
+	enum varve_time_state before, after;
 	int64_t now;
 	bool over, seal;
 
@@ -109,9 +108,10 @@ static void tick(struct varve_store *s)
 		guard(&s->ns);
 		before = s->time.state;
 		now = varve_believed_now(s);
+		after = s->time.state;
 		over = now >= s->current->end_ns;
 	}
-	log_clock(s, before);
+	log_clock(s, before, after);
 	if (over) {
 		guard(&s->mutate);
 		int r = varve_boundary_step(s, now);

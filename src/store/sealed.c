@@ -127,7 +127,12 @@ int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct var
 	return r;
 }
 
-static int add_tab(struct varve_bucket *b, const char *class_name, const char *tablet,
+struct tabs {
+	struct varve_tab *tabs;
+	uint32_t n_tabs;
+};
+
+static int add_tab(struct tabs *b, const char *class_name, const char *tablet,
 		   uint64_t allocated)
 {
 	struct varve_tab *more = realloc(b->tabs, (b->n_tabs + 1) * sizeof(*more));
@@ -148,7 +153,7 @@ static int by_place(const void *a, const void *b)
 		      sizeof(struct varve_place));
 }
 
-static int load_class(struct varve_bucket *b, int bucket_fd, const char *class_name)
+static int load_class(struct tabs *b, int bucket_fd, const char *class_name)
 {
 	cleanup_closedir DIR *dir = NULL;
 	struct dirent *e;
@@ -184,6 +189,7 @@ static int load_class(struct varve_bucket *b, int bucket_fd, const char *class_n
 int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b)
 {
 	cleanup_closedir DIR *dir = NULL;
+	struct tabs list = {NULL, 0};
 	struct dirent *e;
 	int r = 0, fd = varve_openat(s->sealed_fd, b->name, O_RDONLY | O_DIRECTORY, 0);
 
@@ -196,15 +202,22 @@ int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b)
 	}
 	while (r == 0 && (errno = 0, e = readdir(dir)))
 		if (e->d_name[0] != '.' && strlen(e->d_name) < VARVE_CLASS_NAME_MAX) {
-			r = load_class(b, dirfd(dir), e->d_name);
+			r = load_class(&list, dirfd(dir), e->d_name);
 			if (r == -ENOTDIR)
 				r = 0;
 		}
 	if (r == 0)
 		r = -errno;
-	if (r == 0 && b->n_tabs)
-		qsort(b->tabs, b->n_tabs, sizeof(*b->tabs), by_place);
-	return r;
+	if (r < 0) {
+		free(list.tabs);
+		return r;
+	}
+	if (list.n_tabs)
+		qsort(list.tabs, list.n_tabs, sizeof(*list.tabs), by_place);
+	guard(&s->ns);
+	b->tabs = list.tabs;
+	b->n_tabs = list.n_tabs;
+	return 0;
 }
 
 /* -- nodes -- */

@@ -15,17 +15,18 @@
 #include "store/cache_private.h"
 
 #define STREAMS 8
-/* The kernel reads ahead by itself, with several requests under way: they come somewhat out of order. */
+/* The kernel reads ahead by itself, with several requests under way: they come somewhat out of
+ * order. */
 #define JITTER_BYTES (UINT64_C(2) << 20)
 #define AHEAD_AFTER (UINT64_C(384) << 10) /* bytes read in order; `file` and `head` stay below */
 
 /* Somebody who reads in order, or may turn out to. */
 struct stream {
-	uint64_t next;	 /* tar offset behind the last byte that was read */
-	uint64_t run;	 /* bytes read in order */
-	uint64_t used;	 /* the count of reads at its last one; 0: free */
+	uint64_t next;   /* tar offset behind the last byte that was read */
+	uint64_t run;    /* bytes read in order */
+	uint64_t used;   /* the count of reads at its last one; 0: free */
 	uint32_t member; /* the file */
-	bool across;	 /* went on from file to file: a walk through the bucket */
+	bool across;     /* went on from file to file: a walk through the bucket */
 };
 
 struct varve_segment {
@@ -98,15 +99,17 @@ static void frame_failed(struct varve_frame_source *src, uint32_t k, int error)
 		len = length;
 	}
 	if (files == 0) {
-		varve_error("segment '%s': frame %" PRIu32 " can't be read (%s); no file's content is "
-			    "in it", seg->path, k, why);
+		varve_error("segment '%s': frame %" PRIu32
+			    " can't be read (%s); no file's content is "
+			    "in it",
+			    seg->path, k, why);
 		return;
 	}
 	if (files > 1)
 		(void)snprintf(more, sizeof(more), " and of %" PRIu32 " more", files - 1);
-	varve_error("segment '%s': frame %" PRIu32 " can't be read (%s): bytes %" PRIu64 " to %" PRIu64
-		    " of '%.*s'%s are lost to readers", seg->path, k, why, off, off + len - 1,
-		    (int)m.path_len, m.path, more);
+	varve_error("segment '%s': frame %" PRIu32 " can't be read (%s): bytes %" PRIu64
+		    " to %" PRIu64 " of '%.*s'%s are lost to readers",
+		    seg->path, k, why, off, off + len - 1, (int)m.path_len, m.path, more);
 }
 
 static int open_file(int dirfd, const char *path, struct stat *ret, struct varve_err *err)
@@ -277,7 +280,8 @@ static bool near(uint64_t a, uint64_t b)
 	return a > b ? a - b <= JITTER_BYTES : b - a <= JITTER_BYTES;
 }
 
-/* The stream that a read at tar of file i goes on with, else the least recently used, begun anew. */
+/* The stream that a read at tar of file i goes on with, else the least recently used, begun anew.
+ */
 static struct stream *find_stream(struct varve_segment *seg, uint32_t i, uint64_t tar)
 {
 	struct stream *oldest = &seg->streams[0];

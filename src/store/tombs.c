@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/bytes.h"
+#include "base/log.h"
 #include "base/sync.h"
 #include "base/sys.h"
 #include "format/digest.h"
@@ -16,7 +17,9 @@
 /*
  * A record, little-endian: length of what follows (u32), class length (u8), tablet length (u8), path
  * length (u16), class, tablet, path, XXH3-64 of all before it in the record. The file begins with the
- * magic.
+ * magic. What does not make sense is passed over: at the end it is an append that was torn, before
+ * the end it is damage, and must not bring back what the records behind it removed. The two zeros in
+ * every length keep a path, which has no NUL, from being taken for a record.
  */
 #define MAGIC "VARVTMB1"
 #define MAGIC_BYTES 8
@@ -36,10 +39,10 @@ struct varve_tombs {
 	int dirfd;	      /* the caller's */
 	char *name;
 	bool read_only;
-	int fd;	       /* -1: no file yet */
-	uint64_t end;  /* of the whole records */
-	bool unsynced; /* something was added since the last sync */
-	bool new_file; /* the directory has not been synced since it was made */
+	int fd;	       /* for appending; -1: not opened yet */
+	uint64_t end;  /* of the last whole record; 0: no file, or a torn one without any */
+	uint64_t added, synced; /* a sync is due when they differ */
+	bool new_file;		/* the directory may not have been synced since it was made */
 	struct tomb **chains;
 	size_t n_chains, n;
 };
@@ -141,30 +144,49 @@ static size_t parse_record(struct varve_tombs *t, const unsigned char *p, size_t
 	return 4 + body;
 }
 
+static int parse_records(struct varve_tombs *t, const unsigned char *p, size_t len)
+{
+	size_t whole = MAGIC_BYTES, bad = 0;
+	int r = 0;
+
+	for (size_t at = MAGIC_BYTES; r == 0 && at < len;) {
+		size_t n = parse_record(t, p + at, len - at, &r);
+
+		if (!n) {
+			at++;
+			continue;
+		}
+		bad += at - whole;
+		at += n;
+		whole = at;
+	}
+	if (bad)
+		varve_warning("'meta/tombs/%s' is damaged: %zu bytes of it are passed over, and files that "
+			      "were removed may be back", t->name, bad);
+	t->end = t->n ? whole : 0;
+	return r;
+}
+
 static int load(struct varve_tombs *t, struct varve_err *err)
 {
+	static const char zeros[MAGIC_BYTES];
 	cleanup_free char *text = NULL;
-	size_t len, at = MAGIC_BYTES;
+	size_t len;
 	int r = varve_read_file(t->dirfd, t->name, FILE_BYTES_MAX, &text, &len);
 
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
 		return varve_err_wrap(err, r, "meta/tombs/%s", t->name);
-	/* Shorter than its magic: the very first write was torn. */
-	if (len < MAGIC_BYTES)
-		return 0;
-	if (memcmp(text, MAGIC, MAGIC_BYTES) != 0)
+	/* Shorter than its magic, or zeros: the very first write was torn. */
+	if (len >= MAGIC_BYTES && memcmp(text, MAGIC, MAGIC_BYTES) != 0 &&
+	    memcmp(text, zeros, MAGIC_BYTES) != 0)
 		return varve_err_set(err, -EBADMSG, "'meta/tombs/%s' is not a file of tombstones",
 				     t->name);
-	while (r == 0) {
-		size_t n = parse_record(t, (const unsigned char *)text + at, len - at, &r);
-
-		if (!n)
-			break;
-		at += n;
-	}
-	t->end = at;
+	r = parse_records(t, (const unsigned char *)text, len);
+	/* An earlier daemon may have ended before it made them durable. */
+	t->added = t->n;
+	t->new_file = true;
 	return r;
 }
 
@@ -228,26 +250,37 @@ size_t varve_tombs_count(struct varve_tombs *t)
 	return t->n;
 }
 
-/* The file, for appending; a torn tail is cut off before the first record goes behind it. */
+static int begin_file(int fd, uint64_t end)
+{
+	int r = end == 0 ? varve_pwrite_full(fd, MAGIC, MAGIC_BYTES, 0) : 0;
+
+	if (r < 0)
+		return r;
+	return ftruncate(fd, (off_t)(end ? end : MAGIC_BYTES)) < 0 ? -errno : 0;
+}
+
+/* Opens the file for appending; a torn tail is cut off before the first record goes behind it. lock
+ * is held. -ENOENT: it was there, and was removed. */
 static int open_file(struct varve_tombs *t)
 {
+	int fd, r;
+
 	if (t->fd >= 0)
 		return 0;
-	t->fd = varve_openat(t->dirfd, t->name, O_WRONLY | O_CREAT | O_NOFOLLOW, 0600);
-	if (t->fd < 0)
-		return t->fd;
+	fd = varve_openat(t->dirfd, t->name, O_WRONLY | (t->end ? 0 : O_CREAT) | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return fd;
+	r = begin_file(fd, t->end);
+	if (r < 0) {
+		(void)close(fd);
+		return r;
+	}
 	if (t->end == 0) {
-		int r = varve_pwrite_full(t->fd, MAGIC, MAGIC_BYTES, 0);
-
-		if (r < 0) {
-			(void)close(t->fd);
-			t->fd = -1;
-			return r;
-		}
 		t->end = MAGIC_BYTES;
 		t->new_file = true;
 	}
-	return ftruncate(t->fd, (off_t)t->end) < 0 ? -errno : 0;
+	t->fd = fd;
+	return 0;
 }
 
 int varve_tombs_add(struct varve_tombs *t, const char *class_name, const char *tablet,
@@ -290,20 +323,35 @@ int varve_tombs_add(struct varve_tombs *t, const char *class_name, const char *t
 		return r;
 	}
 	t->end += n;
-	t->unsynced = true;
+	t->added++;
 	return 0;
 }
 
 int varve_tombs_sync(struct varve_tombs *t)
 {
+	uint64_t added;
+	bool new_file;
+	int r, fd;
+
+	{
+		guard(&t->lock);
+		if (t->synced == t->added || t->read_only)
+			return 0;
+		r = open_file(t);
+		if (r < 0)
+			return r == -ENOENT ? 0 : r; /* it went with its bucket */
+		fd = t->fd;
+		added = t->added;
+		new_file = t->new_file;
+	}
+	/* Without the lock: lookups do not wait for the disk. */
+	if (fdatasync(fd) < 0 || (new_file && fsync(t->dirfd) < 0))
+		return -errno;
 	guard(&t->lock);
-	if (!t->unsynced)
-		return 0;
-	if (fdatasync(t->fd) < 0)
-		return -errno;
-	if (t->new_file && fsync(t->dirfd) < 0)
-		return -errno;
-	t->unsynced = t->new_file = false;
+	if (t->synced < added)
+		t->synced = added;
+	if (new_file)
+		t->new_file = false;
 	return 0;
 }
 

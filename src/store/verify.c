@@ -26,17 +26,17 @@ struct check {
 	struct varve_digest *digest;
 	struct varve_buf header; /* of the member, as it should be */
 
-	uint64_t at;		       /* in the tar stream */
+	uint64_t at;                   /* in the tar stream */
 	struct varve_frame_info frame; /* the one last read; */
-	uint32_t n_read;	       /* how many were */
+	uint32_t n_read;               /* how many were */
 	const unsigned char *bytes;    /* what is left of it; NULL: it is damaged */
 	uint64_t left;
-	bool named;	/* a file was named that has content in this damaged frame */
+	bool named;     /* a file was named that has content in this damaged frame */
 	char what[192]; /* about this damaged frame */
 
-	uint64_t bound;	       /* where the content of the next file that has any begins, or the end */
+	uint64_t bound; /* where the content of the next file that has any begins, or the end */
 	uint32_t bound_member; /* that file */
-	bool lost;	       /* where headers stand is not known up to there */
+	bool lost;             /* where headers stand is not known up to there */
 };
 
 /* -- findings -- */
@@ -403,8 +403,7 @@ int varve_verify_one(int dirfd, const char *path, const struct varve_verify_plac
 		     struct varve_verify_counts *ret, struct varve_err *err)
 {
 	cleanup_close int fd = varve_openat(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
-	struct check c = {
-		.job = job, .counts = ret, .segment = path, .done = done, .fd = fd};
+	struct check c = {.job = job, .counts = ret, .segment = path, .done = done, .fd = fd};
 	struct stat st;
 	int r;
 

@@ -27,8 +27,8 @@ struct varve_frame_reader {
 	struct slot *slots;
 
 	pthread_mutex_t lock; /* all below */
-	uint32_t claimed; /* frames that threads have taken up */
-	uint32_t read;	  /* frames that the reader has done with */
+	uint32_t claimed;     /* frames that threads have taken up */
+	uint32_t read;        /* frames that the reader has done with */
 	bool stop;
 	pthread_cond_t freed, loaded;
 

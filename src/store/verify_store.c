@@ -18,7 +18,7 @@
 
 /* A segment to be checked. */
 struct item {
-	char *path; /* in the store; owned */
+	char *path;                      /* in the store; owned */
 	struct varve_verify_place place; /* strings: owned, in one piece with path */
 	uint64_t size;
 };
@@ -46,8 +46,8 @@ static void note(struct walk *w, const char *path, const char *what)
 	report(w, VARVE_VERIFY_NOTE, path, what);
 }
 
-/* What can't be looked at is a finding, and the rest is looked at all the same; except where going on
- * makes no sense: that error is returned. */
+/* What can't be looked at is a finding, and the rest is looked at all the same; except where going
+ * on makes no sense: that error is returned. */
 static int bad(struct walk *w, const char *path, int error, const char *what)
 {
 	switch (error) {
@@ -205,7 +205,8 @@ static bool tablet_name(const char *name, char buf[VARVE_CLASS_NAME_MAX])
 	return true;
 }
 
-static int collect_class(struct walk *w, const char *bucket, int64_t start_ns, const char *class_name)
+static int collect_class(struct walk *w, const char *bucket, int64_t start_ns,
+			 const char *class_name)
 {
 	char dir[3 * NAME_MAX], path[4 * NAME_MAX], tablet[VARVE_CLASS_NAME_MAX];
 	struct names names = {.n = 0};
