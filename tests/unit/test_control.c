@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/sync.h"
 #include "control/client.h"
 #include "control/protocol.h"
 #include "control/server.h"
@@ -24,6 +25,7 @@
 
 struct varve_store {
 	int dirfd;
+	pthread_mutex_t lock;       /* over the next two */
 	char last[64];              /* what was asked last */
 	struct varve_caller caller; /* by whom */
 	atomic_bool sealed;
@@ -61,9 +63,19 @@ void varve_status_done(struct varve_status *st)
 	free(st->buckets);
 }
 
+static const char *last_asked(char buf[64], struct varve_caller *ret_caller)
+{
+	guard(&store.lock);
+	memcpy(buf, store.last, 64);
+	if (ret_caller)
+		*ret_caller = store.caller;
+	return buf;
+}
+
 static int note(struct varve_store *s, const struct varve_caller *who, const char *what,
 		const char *bucket, struct varve_err *err)
 {
+	guard(&s->lock);
 	(void)snprintf(s->last, sizeof(s->last), "%s %s", what, bucket);
 	s->caller = *who;
 	if (!strcmp(bucket, "bad"))
@@ -100,7 +112,10 @@ int varve_store_seal(struct varve_store *s, const char *bucket, int64_t timeout_
 {
 	const struct timespec step = {.tv_nsec = timeout_ns > 0 ? 1000000 : 0};
 
-	(void)snprintf(s->last, sizeof(s->last), "seal %s", bucket);
+	{
+		guard(&s->lock);
+		(void)snprintf(s->last, sizeof(s->last), "seal %s", bucket);
+	}
 	(void)atomic_fetch_add(&s->seal_calls, 1);
 	if (atomic_load(&s->sealed))
 		return 0;
@@ -118,6 +133,7 @@ static void setup(void)
 		    "a-long-name-a-long-name-XXXXXX");
 	ck_assert_ptr_nonnull(mkdtemp(dir));
 	memset(&store, 0, sizeof(store));
+	(void)pthread_mutex_init(&store.lock, NULL);
 	store.dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	ck_assert_msg(varve_control_start(&store, &control, &err) == 0, "%s", err.msg);
 }
@@ -167,13 +183,15 @@ static const struct {
 START_TEST(test_requests)
 {
 	struct varve_err err = {""};
+	struct varve_caller who;
+	char last[64];
 
 	ck_assert_int_eq(call(requests[_i].request, &err), requests[_i].r);
 	ck_assert_msg(strstr(err.msg, requests[_i].says) != NULL, "%s", err.msg);
-	ck_assert_str_eq(store.last, requests[_i].last ? requests[_i].last : "");
+	ck_assert_str_eq(last_asked(last, &who), requests[_i].last ? requests[_i].last : "");
 	if (requests[_i].last) {
-		ck_assert_uint_eq(store.caller.uid, getuid());
-		ck_assert_int_eq(store.caller.pid, getpid());
+		ck_assert_uint_eq(who.uid, getuid());
+		ck_assert_int_eq(who.pid, getpid());
 	}
 }
 END_TEST
@@ -288,11 +306,12 @@ START_TEST(test_seal_waits)
 {
 	struct sealing s = {.request = "{\"version\":1,\"command\":\"seal\"}"};
 	struct varve_err err = {""};
+	char last[64];
 	pthread_t t;
 
 	ck_assert_int_eq(pthread_create(&t, NULL, seal, &s), 0);
 	wait_for_seal();
-	ck_assert_str_eq(store.last, "seal 2026-11-29"); /* the one that is closing */
+	ck_assert_str_eq(last_asked(last, NULL), "seal 2026-11-29"); /* the one that is closing */
 	ck_assert_int_eq(call("{\"version\":1,\"command\":\"status\"}", &err), 0);
 	atomic_store(&store.sealed, true);
 	(void)pthread_join(t, NULL);
@@ -413,18 +432,22 @@ static int call_as(uid_t uid)
 
 START_TEST(test_peer)
 {
+	struct varve_caller who;
+	char last[64];
+
 	ck_assert_msg(geteuid() == 0, "this test needs root");
 	ck_assert_int_eq(chmod(dir, 0777), 0);
 	ck_assert_int_eq(fchmodat(store.dirfd, VARVE_CONTROL_NAME, 0777, 0), 0);
 	ck_assert_int_eq(call_as(NOBODY), EPERM);
-	ck_assert_str_eq(store.last, "");
+	ck_assert_str_eq(last_asked(last, NULL), "");
 	/* Once the folder is his, he may. */
 	varve_control_stop(control);
 	ck_assert_int_eq(chown(dir, NOBODY, NOBODY), 0);
 	ck_assert_int_eq(varve_control_start(&store, &control, NULL), 0);
 	ck_assert_int_eq(fchmodat(store.dirfd, VARVE_CONTROL_NAME, 0777, 0), 0);
 	ck_assert_int_eq(call_as(NOBODY), 0);
-	ck_assert_uint_eq(store.caller.uid, NOBODY);
+	(void)last_asked(last, &who);
+	ck_assert_uint_eq(who.uid, NOBODY);
 	ck_assert_int_eq(call_as(NOBODY - 1), EPERM);
 }
 END_TEST
