@@ -181,7 +181,8 @@ static void *read_frames(void *arg)
 	(void)pthread_barrier_wait(r->start);
 	for (int i = 0; i < r->rounds; i++) {
 		uint32_t n = varve_index_frames(r->x->ix);
-		uint32_t k = r->only != UINT32_MAX ? r->only : (uint32_t)(next_random(&r->seed) % n);
+		uint32_t k =
+			r->only != UINT32_MAX ? r->only : (uint32_t)(next_random(&r->seed) % n);
 		struct varve_frame_info info;
 		struct varve_frame *f;
 

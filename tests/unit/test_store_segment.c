@@ -23,19 +23,27 @@ static const struct spec specs[] = {
 	{.path = "a/one", .mode = FILE_MODE, .size = 1, .seed = 1},
 	{.path = "a/small", .mode = FILE_MODE, .size = 70001, .seed = 2},
 	{.path = "big", .mode = FILE_MODE, .size = 5 * FRAME + 12345, .seed = 3},
-	{.path = "holes", .mode = FILE_MODE, .size = (UINT64_C(9) << 30) + 512 + 100, .seed = 4,
-	 .extents = holes, .n_extents = 5},
+	{.path = "holes",
+	 .mode = FILE_MODE,
+	 .size = (UINT64_C(9) << 30) + 512 + 100,
+	 .seed = 4,
+	 .extents = holes,
+	 .n_extents = 5},
 	{.path = "nothing", .mode = FILE_MODE, .size = 1 << 20, .seed = 5, .extents = holes},
-	{.path = "tail-hole", .mode = FILE_MODE, .size = 1 << 20, .seed = 6,
-	 .extents = behind_hole, .n_extents = 1},
+	{.path = "tail-hole",
+	 .mode = FILE_MODE,
+	 .size = 1 << 20,
+	 .seed = 6,
+	 .extents = behind_hole,
+	 .n_extents = 1},
 	{.path = "x0", .mode = FILE_MODE, .size = 1000, .seed = 7},
 	{.path = "x1", .mode = FILE_MODE, .size = 2 * FRAME, .seed = 8},
 	{.path = "x2", .mode = FILE_MODE, .size = 300, .seed = 9},
 };
 #define N_SPECS (sizeof(specs) / sizeof(specs[0]))
 
-static struct test_dir dir; /* with the segment "s"; the tests' processes share it */
-static unsigned char *big_bytes; /* the content of "big" */
+static struct test_dir dir;          /* with the segment "s"; the tests' processes share it */
+static unsigned char *big_bytes;     /* the content of "big" */
 static uint32_t first_big, last_big; /* its frames */
 
 static uint32_t member_of(const char *path)
@@ -89,8 +97,9 @@ static void set_up(void)
 	params.level = 1;
 	write_segment(dir.fd, "s", specs, N_SPECS, &params);
 	big_bytes = malloc(5 * FRAME + 12345);
-	ck_assert_int_gt(read_spec((void *)&specs[member_of("big") - 1], big_bytes,
-				   5 * FRAME + 12345, 0), 0);
+	ck_assert_int_gt(
+		read_spec((void *)&specs[member_of("big") - 1], big_bytes, 5 * FRAME + 12345, 0),
+		0);
 	seg = open_ok(c, "s");
 	first_big = frame_of(seg, "big", 0);
 	last_big = frame_of(seg, "big", 5 * FRAME + 12344);
@@ -144,10 +153,25 @@ START_TEST(offsets_and_sizes)
 
 	for (uint32_t i = 1; i <= N_SPECS; i++) {
 		const struct spec *s = &specs[i - 1];
-		uint64_t offs[] = {0, 1, 510, 512, 4095, 4096, 65535, 65536, 1 << 20, FRAME - 1536,
-				   FRAME - 1, FRAME, 3 * FRAME - 7, UINT64_C(5) << 30,
-				   (UINT64_C(9) << 30) + 500, s->size > 0 ? s->size - 1 : 0,
-				   s->size, s->size + 1, UINT64_MAX};
+		uint64_t offs[] = {0,
+				   1,
+				   510,
+				   512,
+				   4095,
+				   4096,
+				   65535,
+				   65536,
+				   1 << 20,
+				   FRAME - 1536,
+				   FRAME - 1,
+				   FRAME,
+				   3 * FRAME - 7,
+				   UINT64_C(5) << 30,
+				   (UINT64_C(9) << 30) + 500,
+				   s->size > 0 ? s->size - 1 : 0,
+				   s->size,
+				   s->size + 1,
+				   UINT64_MAX};
 
 		for (size_t o = 0; S_ISREG(s->mode) && o < sizeof(offs) / sizeof(offs[0]); o++)
 			for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++)
@@ -419,8 +443,8 @@ START_TEST(holes_of_a_damaged_file_are_read)
 
 	copy_segment("hurt1");
 	seg = open_ok(c, "hurt1");
-	for (uint32_t k = frame_of(seg, "holes", 0); k <= frame_of(seg, "holes", specs[i - 1].size - 1);
-	     k++)
+	for (uint32_t k = frame_of(seg, "holes", 0);
+	     k <= frame_of(seg, "holes", specs[i - 1].size - 1); k++)
 		harm_frame("hurt1", seg, k);
 	varve_index_frame(index_of(seg), frame_of(seg, "holes", 0), &f);
 	ck_assert(varve_segment_covers(index_of(seg), i, &f, &off, &len));

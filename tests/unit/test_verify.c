@@ -22,7 +22,11 @@ static const struct spec specs[] = {
 	{.path = "big", .mode = FILE_MODE, .size = 4 * FRAME + 12345, .seed = 3},
 	{.path = "d", .mode = DIR_MODE},
 	{.path = "d/e", .mode = DIR_MODE},
-	{.path = "holes", .mode = FILE_MODE, .size = 20 << 20, .seed = 4, .extents = holes,
+	{.path = "holes",
+	 .mode = FILE_MODE,
+	 .size = 20 << 20,
+	 .seed = 4,
+	 .extents = holes,
 	 .n_extents = 3},
 	{.path = "nothing", .mode = FILE_MODE, .size = 1 << 20, .seed = 5, .extents = holes},
 	{.path = "z", .mode = FILE_MODE, .size = 1000, .seed = 6},
@@ -100,7 +104,8 @@ static void on_report(void *ctx, const struct varve_verify_finding *x)
 	to->offset = x->offset;
 	to->length = x->length;
 	(void)snprintf(to->segment, sizeof(to->segment), "%s", x->segment);
-	(void)snprintf(to->path, sizeof(to->path), "%.*s", (int)x->path_len, x->path ? x->path : "");
+	(void)snprintf(to->path, sizeof(to->path), "%.*s", (int)x->path_len,
+		       x->path ? x->path : "");
 	(void)snprintf(to->what, sizeof(to->what), "%s", x->what);
 }
 
@@ -228,9 +233,8 @@ END_TEST
 
 START_TEST(every_byte_of_a_small_segment)
 {
-	static const struct spec few[] = {
-		{.path = "f", .mode = FILE_MODE, .size = 700, .seed = 1},
-		{.path = "l", .mode = LINK_MODE, .target = "f"}};
+	static const struct spec few[] = {{.path = "f", .mode = FILE_MODE, .size = 700, .seed = 1},
+					  {.path = "l", .mode = LINK_MODE, .target = "f"}};
 	struct varve_segment_params params = params_of(NAME, "0");
 	size_t len, harmless = 0;
 	char *bytes;
@@ -305,10 +309,10 @@ static void forge(const char *name, const unsigned char *tar, uint32_t changed,
 		varve_index_frame(ix, k, &info);
 		room = varve_frame_bound(info.raw_size);
 		comp = malloc(room);
-		f = (struct varve_pipe_frame){.comp = comp,
-					      .raw_size = info.raw_size,
-					      .hash = varve_hash64(tar + info.raw_offset,
-								   info.raw_size)};
+		f = (struct varve_pipe_frame){
+			.comp = comp,
+			.raw_size = info.raw_size,
+			.hash = varve_hash64(tar + info.raw_offset, info.raw_size)};
 		ck_assert_int_eq(varve_frame_encode(z, tar + info.raw_offset, info.raw_size, comp,
 						    room, &size, &f.check),
 				 0);
@@ -351,7 +355,7 @@ START_TEST(forged_stream)
 {
 	static const struct {
 		const char *path; /* whose content is behind or before the byte that is changed */
-		int64_t delta;	  /* from where that begins */
+		int64_t delta;    /* from where that begins */
 		enum varve_verify_kind kind;
 		const char *named;
 		const char *what;
@@ -537,8 +541,8 @@ static void put(const char *place, const char *bucket, int64_t day, const char *
 
 	params.start_ns = day * 86400 * INT64_C(1000000000);
 	params.end_ns = params.start_ns + 86400 * INT64_C(1000000000);
-	(void)snprintf(folder, sizeof(folder), "sealed/%.*s",
-		       (int)(strrchr(place, '/') - place), place);
+	(void)snprintf(folder, sizeof(folder), "sealed/%.*s", (int)(strrchr(place, '/') - place),
+		       place);
 	ck_assert_int_eq(varve_mkdir_p(dir.fd, folder, 0700), 0);
 	(void)snprintf(folder, sizeof(folder), "sealed/%s", place);
 	write_segment(dir.fd, folder, few, 1, &params);
@@ -598,7 +602,7 @@ START_TEST(store_of_classes_and_strays)
 	struct found f;
 
 	make_store();
-	put("2026-11-30/other/0.tar.zst", "2026-11-30", 20787, "0"); /* written as default */
+	put("2026-11-30/other/0.tar.zst", "2026-11-30", 20787, "0");   /* written as default */
 	put("2026-11-26/default/0.tar.zst", "2026-11-26", 20782, "0"); /* a day off */
 	ck_assert_int_eq(mkdirat(dir.fd, "sealed/.2026-11-27.tmp", 0700), 0);
 	ck_assert_int_eq(mkdirat(dir.fd, "sealed/2026-11-31", 0700), 0);
@@ -632,7 +636,8 @@ END_TEST
 
 START_TEST(some_buckets)
 {
-	static const char *const one[] = {"2026-11-29"}, *const wrong[] = {"2026-11-29", "2026-11-11"};
+	static const char *const one[] = {"2026-11-29"}, *const wrong[] = {"2026-11-29",
+									   "2026-11-11"};
 	struct varve_verify_counts n;
 	struct varve_err err = {.msg = ""};
 	struct found f;
