@@ -242,6 +242,7 @@ int main(int argc, char *argv[])
 	varve_log_init("varvefs", 0, VARVE_LOG_INFO);
 	(void)umask(0); /* modes are the callers' business */
 	varve_daemon_raise_nofile();
+	varve_daemon_spare_reserve();
 	r = varve_options_parse(argc, argv, &o, &err);
 	if (r == 0 && !o.help && !o.version)
 		r = check_store_options(&o, &err);

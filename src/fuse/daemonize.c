@@ -5,9 +5,12 @@
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/capability.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -131,4 +134,19 @@ void varve_daemon_raise_nofile(void)
 		return;
 	lim.rlim_cur = lim.rlim_max;
 	(void)setrlimit(RLIMIT_NOFILE, &lim);
+}
+
+void varve_daemon_spare_reserve(void)
+{
+	struct __user_cap_header_struct head = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2];
+	const uint32_t bit = UINT32_C(1) << CAP_SYS_RESOURCE;
+
+	/* A daemon that has no capabilities has none to give up; there is nobody to tell of a failure. */
+	if (syscall(SYS_capget, &head, data) < 0 || !(data[0].permitted & bit))
+		return;
+	data[0].effective &= ~bit;
+	data[0].permitted &= ~bit;
+	data[0].inheritable &= ~bit;
+	(void)syscall(SYS_capset, &head, data);
 }

@@ -26,5 +26,9 @@ void varve_daemon_stopping(void);
  * something else gets its number. First of all. */
 void varve_daemon_clean_fds(void);
 
+/* Gives up CAP_SYS_RESOURCE, so that writers can't eat the backing filesystem's reserve by way of the
+ * daemon. After the limits were raised. */
+void varve_daemon_spare_reserve(void);
+
 /* RLIMIT_NOFILE up to what is allowed. */
 void varve_daemon_raise_nofile(void);

@@ -201,9 +201,28 @@ static int give_successors(struct varve_store *s, struct varve_bucket *a)
 		r = successor_at(s, f->parent->sdir, f, &succ);
 		if (r < 0)
 			return r;
-		f->succ = varve_node_ref(succ);
+		varve_file_succeed(s, f, succ);
 	}
 	return 0;
+}
+
+/* A handle that does not write leaves a successor behind at each boundary: the chain is cut short, so
+ * that it does not grow with time. What it skips is whole as far as this handle goes. ns held. */
+static void shorten_chains(struct varve_store *s)
+{
+	for (uint32_t i = 0; i < s->n_handles; i++) {
+		struct varve_handle *h = s->handles[i];
+		struct varve_node *f = h ? h->file : NULL, *newest;
+
+		if (!f || !f->succ)
+			continue;
+		newest = varve_file_newest(f);
+		if (f->succ == newest)
+			continue;
+		(void)varve_node_ref(newest);
+		varve_node_unref(s, f->succ);
+		f->succ = newest;
+	}
 }
 
 static uint32_t count_written(struct varve_bucket *a)
@@ -256,6 +275,7 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns)
 			a->grace_end_ns = now_ns + grace;
 			early = a->promise_boot_ns > boot + VARVE_NS_PER_S / 20;
 			r = give_successors(s, a);
+			shorten_chains(s);
 		}
 		if (r != -EAGAIN)
 			break;
@@ -295,7 +315,7 @@ static int settle(struct varve_store *s, struct varve_node *f, struct varve_node
 		guard(&s->ns);
 		r = successor_at(s, sdir, f, &succ);
 		if (r == 0) {
-			f->succ = varve_node_ref(succ);
+			varve_file_succeed(s, f, succ);
 			(void)varve_node_ref(succ);
 		}
 	} while (r == -EAGAIN);
@@ -350,6 +370,8 @@ int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b)
 		b->shut = true;
 	}
 	(void)pthread_rwlock_unlock(&b->gate);
+	/* Whoever opened a file in between; nobody can from now on. */
+	settle_writers(s, b);
 	return 0;
 }
 

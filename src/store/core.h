@@ -14,8 +14,9 @@
  *      that nothing was written to in this bucket, or is about to get its part.
  *  (3) Bytes go into a bucket's parts only while its gate is held shared and is not shut. Once shut
  *      it stays so; the sealer and the drop rely on it.
- *  (4) A FILE's successor is in a later bucket; it is set once, by the boundary or when the gate is
- *      shut, and writers only ever move to it.
+ *  (4) A FILE's successor is in a later bucket; it is set by the boundary or when the gate is shut, and
+ *      writers only ever move to it. `writers` counts, at the newest of a chain of successors, the
+ *      handles that are anywhere on it: one that does not write has a way on all the same.
  */
 #pragma once
 
@@ -96,7 +97,7 @@ struct varve_node {
 			  * written to it, see ino.c */
 	uint16_t place;
 	uint32_t handles;    /* ns; open handles on it */
-	uint32_t writers;    /* ns; writable handles that came by current/ */
+	uint32_t writers;    /* ns; writable handles that came by current/, see (4) */
 	struct varve_node *succ; /* ns; referenced: see invariant (4) */
 	bool stuck;		 /* mutate; no successor could be made for it, said */
 	struct varve_node *next_written; /* ns; in bucket.written */
@@ -341,6 +342,8 @@ int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct var
 int varve_sealed_lookup(struct varve_store *s, struct varve_node *dir, const char *name,
 			struct varve_entry *ret);
 int varve_sealed_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h);
+/* A member's attributes, without its share of the segment. */
+void varve_sealed_attr(const struct varve_member *m, uint64_t ino, struct stat *ret);
 int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *ret);
 int varve_sealed_remove(struct varve_store *s, struct varve_node *dir, const char *name, bool is_dir);
 int varve_sealed_bucket_node(struct varve_store *s, struct varve_bucket *b,

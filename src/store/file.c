@@ -212,10 +212,18 @@ static void note_written(struct varve_store *s, struct varve_node *f)
 	f->bucket->written = varve_node_ref(f);
 }
 
-void varve_file_add_writer(struct varve_store *s, struct varve_node *f)
+void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_t n)
 {
-	f->writers++;
+	f->writers += n;
 	note_written(s, f);
+}
+
+void varve_file_succeed(struct varve_store *s, struct varve_node *f, struct varve_node *succ)
+{
+	f->succ = varve_node_ref(succ);
+	/* Also the writers that don't write: they must have a way on at the next boundary, too. */
+	varve_file_add_writers(s, succ, f->writers);
+	f->writers = 0;
 }
 
 /* The file that an open by this id gets: reads stay where they are, writes by current/ go to where
@@ -294,7 +302,7 @@ int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct 
 			if (!sealed) {
 				f->handles++;
 				if (h->writable && !h->dated)
-					varve_file_add_writer(s, f);
+					varve_file_add_writers(s, f, 1);
 			}
 		}
 	}
@@ -335,7 +343,7 @@ struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_no
 
 	(void)s;
 	if (writer)
-		f->writers--;
+		varve_file_newest(f)->writers--;
 	if (--f->handles == 0) {
 		part = f->part;
 		f->part = NULL;

@@ -9,8 +9,11 @@ uint64_t varve_blocks_of(uint64_t size);
 /* The budget's count of f's bucket (or of .staging/) after a change of its size. */
 void varve_file_resized(struct varve_store *s, struct varve_node *f, uint64_t old, uint64_t now);
 
-/* One more writer by current/; ns held. */
-void varve_file_add_writer(struct varve_store *s, struct varve_node *f);
+/* n more writers by current/; ns held. */
+void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_t n);
+
+/* Gives f its successor, to which f's writers belong from now on; ns held. */
+void varve_file_succeed(struct varve_store *s, struct varve_node *f, struct varve_node *succ);
 
 /* One handle less on f (a writer by current/ or not); st: its part's attributes now, or NULL; ns
  * held. Returns the part to be unreferenced without ns, or NULL. */

@@ -48,13 +48,18 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 			member = f.n->member;
 		}
 	}
-	if (f.n && kind == VARVE_KIND_SEALED) {
-		n = varve_sealed_segment(s, f.n->bucket, f.n->tab, &seg);
-	} else if (f.n) {
+	if (f.n && kind != VARVE_KIND_SEALED) {
 		n = varve_file_part(s, f.n, &part);
-		if (n == -ENODATA)
-			n = 0;
+		if (n == -ENODATA || n == -ENOENT) {
+			/* It holds nothing yet; or it was sealed in this moment. */
+			guard(&s->ns);
+			kind = f.n->kind;
+			member = f.n->member;
+			n = n == -ENODATA || kind == VARVE_KIND_SEALED ? 0 : n;
+		}
 	}
+	if (f.n && n == 0 && kind == VARVE_KIND_SEALED)
+		n = varve_sealed_segment(s, f.n->bucket, f.n->tab, &seg);
 	if (n == 0 && seg)
 		n = varve_segment_pread(seg, member, buf, size, off);
 	while (n == 0 && part) {
@@ -95,10 +100,9 @@ static int move_on(struct varve_store *s, struct varve_handle *h)
 	varve_part_unref(part);
 	{
 		guard(&s->ns);
-		part = varve_file_drop_handle(s, old, true, have ? &st : NULL);
+		part = varve_file_drop_handle(s, old, false, have ? &st : NULL);
 		h->file = varve_node_ref(old->succ);
 		h->file->handles++;
-		varve_file_add_writer(s, h->file);
 		if (unsynced)
 			unsynced[h->n_unsynced++] = old;
 		else
@@ -197,6 +201,17 @@ static int make_part(struct varve_store *s, struct varve_node *f)
 	return varve_file_make_part(s, f);
 }
 
+/* The gate was shut just now, and whoever did it is still giving successors: under mutate. */
+static int await_successor(struct varve_store *s, struct varve_handle *h)
+{
+	bool found;
+
+	guard(&s->mutate);
+	guard(&s->ns);
+	found = h->file->succ != NULL;
+	return found ? 0 : -ESTALE;
+}
+
 /* One step of a write: writes some, moves on or makes the part. */
 static int write_step(struct varve_store *s, struct varve_handle *h, const char *buf, size_t len,
 		      size_t *ret_n)
@@ -207,7 +222,7 @@ static int write_step(struct varve_store *s, struct varve_handle *h, const char 
 
 	*ret_n = 0;
 	if (w.shut && !w.succ)
-		return h->dated ? -EROFS : -ESTALE;
+		return h->dated ? -EROFS : await_successor(s, h);
 	if (w.succ && (w.shut || !w.part))
 		return move_on(s, h);
 	if (!w.part)

@@ -185,12 +185,8 @@ static int relink_file(struct varve_store *s, struct move *m, struct varve_node 
 		f->bucket = varve_bucket_ref(dir->bucket);
 		f->last = -1;
 		varve_file_resized(s, f, 0, f->size);
-		if (f->writers) {
-			uint32_t n = f->writers;
-
-			varve_file_add_writer(s, f);
-			f->writers = n;
-		}
+		if (f->writers)
+			varve_file_add_writers(s, f, 0);
 	}
 	f->place = (uint16_t)place;
 	atomic_store(&f->linked_durably, false);

@@ -222,7 +222,7 @@ int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b)
 
 /* -- nodes -- */
 
-static void attr_of_member(const struct varve_member *m, uint64_t ino, struct stat *ret)
+void varve_sealed_attr(const struct varve_member *m, uint64_t ino, struct stat *ret)
 {
 	*ret = (struct stat){.st_ino = ino, .st_mode = m->mode, .st_nlink = 1, .st_uid = m->uid,
 			     .st_gid = m->gid, .st_blksize = 4096};
@@ -245,7 +245,7 @@ int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *
 		return n->tab_none || ret->st_mode ? 0 : r;
 	}
 	varve_index_member(varve_segment_index(seg), n->member, &m);
-	attr_of_member(&m, n->ino, ret);
+	varve_sealed_attr(&m, n->ino, ret);
 	if (!S_ISDIR(m.mode))
 		ret->st_blocks = (blkcnt_t)((varve_segment_share(seg, n->member) + 511) / 512);
 	varve_segment_unref(seg);
@@ -356,7 +356,7 @@ static int node_for(struct varve_store *s, struct varve_bucket *b, const struct 
 	n->bucket = varve_bucket_ref(b);
 	n->tab = (uint16_t)hit->tab;
 	n->member = hit->member;
-	attr_of_member(m, ino, &n->attr);
+	varve_sealed_attr(m, ino, &n->attr);
 	*ret = n;
 	return 0;
 }

@@ -32,6 +32,7 @@ struct item {
 	uint32_t places;	 /* bit p: it is in place p */
 	uint32_t tab, member;	 /* once committed: where it is found first */
 	bool found;
+	struct stat attr; /* as the segment has it */
 };
 
 struct items {
@@ -221,11 +222,15 @@ static void find_members(struct items *it)
 		for (size_t i = 0; i < it->n; i++) {
 			struct item *m = &it->list[i];
 
+			struct varve_member member;
+
 			if (varve_index_find(varve_segment_index(seg), m->path, strlen(m->path),
-					     &m->member) == 0) {
-				m->tab = t;
-				m->found = true;
-			}
+					     &m->member) < 0)
+				continue;
+			m->tab = t;
+			m->found = true;
+			varve_index_member(varve_segment_index(seg), m->member, &member);
+			varve_sealed_attr(&member, m->node->ino, &m->attr);
 		}
 		varve_segment_unref(seg);
 	}
@@ -249,6 +254,8 @@ static void become_sealed(struct items *it, const struct varve_segment_totals *s
 			n->member = m->member;
 			n->tab_none = n == root;
 			n->has_part = false;
+			if (m->found)
+				n->attr = m->attr;
 			if (parts)
 				parts[i] = n->part;
 			/* Without memory the descriptor stays open as long as the node: no harm. */

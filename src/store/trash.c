@@ -10,6 +10,7 @@
 #include "base/sys.h"
 
 #define GONE "gone,"
+#define GONE_NAME_MAX (VARVE_TRASH_NAME_MAX + 8)
 #define STEP_BYTES (INT64_C(64) << 20)
 
 static const enum varve_drop_cause causes[] = {VARVE_CAUSE_KEEP, VARVE_CAUSE_MAX_SIZE,
@@ -18,8 +19,11 @@ static const enum varve_drop_cause causes[] = {VARVE_CAUSE_KEEP, VARVE_CAUSE_MAX
 
 int varve_trash_format(const struct varve_trash_name *n, char buf[VARVE_TRASH_NAME_MAX])
 {
+	int64_t start, end;
 	int len;
 
+	if (varve_name_parse(n->bucket, &start, &end) < 0)
+		return -EINVAL;
 	if (n->state != VARVE_BUCKET_SEALED && n->state != VARVE_BUCKET_CLOSING)
 		return -EINVAL;
 	if (n->cause == VARVE_CAUSE_NONE || !n->class_name[0] || strpbrk(n->class_name, ",/"))
@@ -62,12 +66,12 @@ int varve_trash_parse(const char *name, struct varve_trash_name *ret)
 	struct varve_trash_name n = {.cause = VARVE_CAUSE_NONE};
 	char copy[VARVE_TRASH_NAME_MAX], again[VARVE_TRASH_NAME_MAX];
 	char *f[8];
-	int64_t start, end, seq;
+	int64_t seq;
 
 	if (strlen(name) >= sizeof(copy))
 		return -EINVAL;
 	(void)strcpy(copy, name);
-	if (split(copy, f, 8) < 0 || varve_name_parse(f[0], &start, &end) < 0 ||
+	if (split(copy, f, 8) < 0 || strlen(f[0]) >= sizeof(n.bucket) ||
 	    strlen(f[1]) >= sizeof(n.class_name))
 		return -EINVAL;
 	(void)snprintf(n.bucket, sizeof(n.bucket), "%s", f[0]);
@@ -100,7 +104,7 @@ bool varve_trash_is_gone(const char *name)
 }
 
 struct entry {
-	char name[VARVE_TRASH_NAME_MAX + 8];
+	char name[GONE_NAME_MAX];
 	struct varve_trash_name parsed;
 };
 
@@ -175,10 +179,17 @@ static int64_t now_ns(void)
 struct removal {
 	int64_t until_ns;
 	bool may_be_read;
+	bool began; /* something was given back already */
 };
 
+/* However short the time, every call gets on by a step. */
+static bool time_is_up(const struct removal *rm)
+{
+	return rm->began && now_ns() > rm->until_ns;
+}
+
 /* One file: 1 when it is only smaller yet, 0 when it is gone. */
-static int remove_file(int dirfd, const char *name, const struct removal *rm)
+static int remove_file(int dirfd, const char *name, struct removal *rm)
 {
 	cleanup_close int fd = -1;
 	struct stat st;
@@ -188,16 +199,20 @@ static int remove_file(int dirfd, const char *name, const struct removal *rm)
 	if (S_ISREG(st.st_mode) && st.st_size > STEP_BYTES && st.st_nlink == 1 && !rm->may_be_read)
 		fd = varve_openat(dirfd, name, O_WRONLY | O_NONBLOCK | O_NOFOLLOW, 0);
 	while (fd >= 0 && st.st_size > STEP_BYTES) {
-		if (now_ns() > rm->until_ns)
+		if (time_is_up(rm))
 			return 1;
 		st.st_size -= STEP_BYTES;
 		if (ftruncate(fd, st.st_size) < 0)
 			break;
+		rm->began = true;
 	}
+	if (time_is_up(rm))
+		return 1;
+	rm->began = true;
 	return unlinkat(dirfd, name, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
-static int remove_some(int dirfd_, const char *name, const struct removal *rm)
+static int remove_some(int dirfd_, const char *name, struct removal *rm)
 {
 	cleanup_closedir DIR *dir = NULL;
 	struct dirent *e;
@@ -215,7 +230,7 @@ static int remove_some(int dirfd_, const char *name, const struct removal *rm)
 	while (r == 0 && (errno = 0, e = readdir(dir))) {
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
 			continue;
-		if (now_ns() > rm->until_ns)
+		if (time_is_up(rm))
 			return 1;
 		r = remove_some(dirfd(dir), e->d_name, rm);
 	}
@@ -226,19 +241,38 @@ static int remove_some(int dirfd_, const char *name, const struct removal *rm)
 	return r;
 }
 
+/* Marks an entry as one whose removal has begun. What a hand dropped must not come back in part, also
+ * not after a power loss: the mark is made durable first. */
+static int mark_gone(int trash_dirfd, const char *name, char gone[GONE_NAME_MAX])
+{
+	struct varve_trash_name parsed;
+
+	if (snprintf(gone, GONE_NAME_MAX, GONE "%s", name) >= GONE_NAME_MAX)
+		return -ENAMETOOLONG;
+	if (renameat(trash_dirfd, name, trash_dirfd, gone) < 0)
+		return -errno;
+	if (varve_trash_parse(name, &parsed) == 0 && parsed.cause != VARVE_CAUSE_HAND)
+		return 0;
+	return varve_fsync_dir(trash_dirfd, ".");
+}
+
 int varve_trash_remove(int trash_dirfd, const char *name, bool may_be_read, int64_t budget_ns)
 {
-	struct removal rm = {now_ns() + budget_ns, may_be_read};
-	char gone[VARVE_TRASH_NAME_MAX + 16];
+	struct removal rm = {.until_ns = now_ns() + budget_ns, .may_be_read = may_be_read};
+	char gone[GONE_NAME_MAX];
+	int r;
 
-	if (bare(name) == name) {
-		if (snprintf(gone, sizeof(gone), GONE "%s", name) >= (int)sizeof(gone))
-			return -ENAMETOOLONG;
-		if (renameat(trash_dirfd, name, trash_dirfd, gone) < 0)
-			return errno == ENOENT ? 0 : -errno;
-		name = gone;
+	if (bare(name) != name)
+		return remove_some(trash_dirfd, name, &rm);
+	r = mark_gone(trash_dirfd, name, gone);
+	if (r == -EEXIST || r == -ENOTEMPTY) {
+		/* An earlier one of this very name has to go first. */
+		r = remove_some(trash_dirfd, gone, &rm);
+		return r < 0 ? r : 1;
 	}
-	return remove_some(trash_dirfd, name, &rm);
+	if (r < 0)
+		return r == -ENOENT ? 0 : r;
+	return remove_some(trash_dirfd, gone, &rm);
 }
 
 int varve_tree_allocated(int dirfd_, const char *name, uint64_t *ret_bytes)

@@ -28,8 +28,8 @@ enum varve_verify_kind {
 
 struct varve_verify_finding {
 	enum varve_verify_kind kind;
-	const char *segment; /* its path, as given, or in the store ("sealed/..."); of a note the path
-			      * of what it is about */
+	const char *segment; /* its path, as given, or below the store's sealed/; of a note the path of
+			      * what it is about */
 	const char *path;    /* of the member, path_len bytes (any); NULL: not about one */
 	size_t path_len;
 	uint64_t offset; /* FILE: the bytes of the file that it is about */

@@ -12,7 +12,6 @@
 #include "store/policy.h"
 #include "store/verify_private.h"
 
-#define SEALED "sealed/"
 #define SUFFIX ".tar.zst"
 #define SUFFIX_LEN (sizeof(SUFFIX) - 1)
 
@@ -26,7 +25,7 @@ struct item {
 struct walk {
 	const struct varve_verify_job *job;
 	struct varve_verify_counts *counts;
-	int store_fd;
+	int sealed_fd;
 	struct item *items;
 	size_t n, room;
 	uint64_t total;
@@ -167,10 +166,10 @@ static int add_item(struct walk *w, const char *bucket, int64_t start_ns, const 
 		w->items = it;
 		w->room = room;
 	}
-	p = malloc(strlen(SEALED) + 2 * (b + c + t) + SUFFIX_LEN);
+	p = malloc(2 * (b + c + t) + SUFFIX_LEN);
 	if (!p)
 		return -ENOMEM;
-	(void)sprintf(p, SEALED "%s/%s/%s" SUFFIX, bucket, class_name, tablet);
+	(void)sprintf(p, "%s/%s/%s" SUFFIX, bucket, class_name, tablet);
 	it = &w->items[w->n++];
 	*it = (struct item){.path = p, .size = size};
 	p += strlen(p) + 1;
@@ -214,13 +213,13 @@ static int collect_class(struct walk *w, const char *bucket, int64_t start_ns,
 	size_t before = w->n;
 	int r;
 
-	(void)snprintf(dir, sizeof(dir), SEALED "%s/%s", bucket, class_name);
-	r = list(w->store_fd, dir, &names);
+	(void)snprintf(dir, sizeof(dir), "%s/%s", bucket, class_name);
+	r = list(w->sealed_fd, dir, &names);
 	for (size_t i = 0; i < names.n && r >= 0; i++) {
 		uint32_t type;
 
 		(void)snprintf(path, sizeof(path), "%s/%s", dir, names.names[i]);
-		type = type_of(w->store_fd, path, &size);
+		type = type_of(w->sealed_fd, path, &size);
 		if (type == 0)
 			continue;
 		if (type == S_IFREG && tablet_name(names.names[i], tablet))
@@ -236,20 +235,19 @@ static int collect_class(struct walk *w, const char *bucket, int64_t start_ns,
 
 static int collect_bucket(struct walk *w, const char *bucket, int64_t start_ns)
 {
-	char dir[2 * NAME_MAX], path[3 * NAME_MAX];
+	char path[3 * NAME_MAX];
 	struct names names = {.n = 0};
 	uint64_t size = 0;
 	bool any = false;
 	int r;
 
-	(void)snprintf(dir, sizeof(dir), SEALED "%s", bucket);
-	r = list(w->store_fd, dir, &names);
+	r = list(w->sealed_fd, bucket, &names);
 	for (size_t i = 0; i < names.n && r >= 0; i++) {
 		const char *name = names.names[i];
 		uint32_t type;
 
-		(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
-		type = type_of(w->store_fd, path, &size);
+		(void)snprintf(path, sizeof(path), "%s/%s", bucket, name);
+		type = type_of(w->sealed_fd, path, &size);
 		if (type == 0)
 			continue;
 		if (type != S_IFDIR || name[0] == '.' || strlen(name) >= VARVE_CLASS_NAME_MAX) {
@@ -261,8 +259,8 @@ static int collect_bucket(struct walk *w, const char *bucket, int64_t start_ns)
 	}
 	names_done(&names);
 	if (r >= 0 && !any)
-		note(w, dir, "there is no class's folder in it");
-	return r < 0 ? bad(w, dir, r, strerror(-r)) : 0;
+		note(w, bucket, "there is no class's folder in it");
+	return r < 0 ? bad(w, bucket, r, strerror(-r)) : 0;
 }
 
 struct bucket {
@@ -310,8 +308,7 @@ static int collect(struct walk *w, struct varve_err *err)
 	int64_t min_end;
 	uint64_t size = 0;
 	size_t n = 0;
-	char path[2 * NAME_MAX];
-	int r = list(w->store_fd, SEALED, &names);
+	int r = list(w->sealed_fd, "", &names);
 
 	if (r >= 0)
 		buckets = malloc((names.n + 1) * sizeof(*buckets));
@@ -321,12 +318,11 @@ static int collect(struct walk *w, struct varve_err *err)
 		struct bucket *b = &buckets[n];
 
 		b->name = names.names[i];
-		(void)snprintf(path, sizeof(path), SEALED "%s", b->name);
-		if (type_of(w->store_fd, path, &size) == S_IFDIR &&
+		if (type_of(w->sealed_fd, b->name, &size) == S_IFDIR &&
 		    varve_name_parse(b->name, &b->start_ns, &min_end) == 0)
 			n += is_wanted(w->job, b->name);
 		else if (w->job->n_buckets == 0)
-			note_stray(w, path, "a bucket");
+			note_stray(w, b->name, "a bucket");
 	}
 	if (r >= 0)
 		r = check_wanted(w->job, buckets, n, err);
@@ -346,7 +342,7 @@ static int check_all(struct walk *w, struct varve_err *err)
 
 	for (size_t i = 0; i < w->n; i++) {
 		struct varve_err why = {.msg = ""};
-		int r = varve_verify_one(w->store_fd, w->items[i].path, &w->items[i].place, w->job,
+		int r = varve_verify_one(w->sealed_fd, w->items[i].path, &w->items[i].place, w->job,
 					 done, w->total, w->counts, &why);
 
 		if (r < 0)
@@ -364,8 +360,8 @@ static int check_all(struct walk *w, struct varve_err *err)
 int varve_verify_store(int store_fd, const struct varve_verify_job *job,
 		       struct varve_verify_counts *ret, struct varve_err *err)
 {
-	cleanup_close int fd = varve_openat(store_fd, SEALED, O_RDONLY | O_DIRECTORY, 0);
-	struct walk w = {.job = job, .counts = ret, .store_fd = store_fd};
+	cleanup_close int fd = varve_openat(store_fd, "sealed", O_RDONLY | O_DIRECTORY, 0);
+	struct walk w = {.job = job, .counts = ret, .sealed_fd = fd};
 	int r;
 
 	if (fd < 0)
