@@ -588,15 +588,15 @@ START_TEST(store_of_classes_and_strays)
 	static const struct {
 		const char *path, *what;
 	} notes[] = {
-		{"sealed/.2026-11-27.tmp", "sealing"},
-		{"sealed/2026-11-31", "not a bucket"},
-		{"sealed/lost+found", "not a bucket"},
-		{"sealed/2026-11-28", "no class"},
-		{"sealed/2026-11-30/README", "not a class"},
-		{"sealed/2026-11-30/default/.0.tar.zst.tmp", "sealing"},
-		{"sealed/2026-11-30/default/0.tar", "not a segment"},
-		{"sealed/2026-11-30/default/2.tar.zst", "not a segment"},
-		{"sealed/2026-11-30/empty", "no segment"},
+		{".2026-11-27.tmp", "sealing"},
+		{"2026-11-31", "not a bucket"},
+		{"lost+found", "not a bucket"},
+		{"2026-11-28", "no class"},
+		{"2026-11-30/README", "not a class"},
+		{"2026-11-30/default/.0.tar.zst.tmp", "sealing"},
+		{"2026-11-30/default/0.tar", "not a segment"},
+		{"2026-11-30/default/2.tar.zst", "not a segment"},
+		{"2026-11-30/empty", "no segment"},
 	};
 	struct varve_verify_counts n;
 	struct found f;
@@ -624,9 +624,9 @@ START_TEST(store_of_classes_and_strays)
 	}
 	ck_assert_uint_eq(f.n, n.notes + 3);
 	expect(&f, n.notes, VARVE_VERIFY_SEGMENT, "", "another window");
-	ck_assert_str_eq(f.list[n.notes].segment, "sealed/2026-11-26/default/0.tar.zst");
+	ck_assert_str_eq(f.list[n.notes].segment, "2026-11-26/default/0.tar.zst");
 	expect(&f, n.notes + 1, VARVE_VERIFY_FILE, "f", "damaged");
-	ck_assert_str_eq(f.list[n.notes + 1].segment, "sealed/2026-11-29/default/0.tar.zst");
+	ck_assert_str_eq(f.list[n.notes + 1].segment, "2026-11-29/default/0.tar.zst");
 	expect(&f, n.notes + 2, VARVE_VERIFY_SEGMENT, "", "2026-11-30/default/0");
 	ck_assert_uint_eq(n.bad_segments, 2);
 	ck_assert_uint_eq(n.bad_frames, 1);
