@@ -15,11 +15,11 @@
 #include "store/policy.h"
 
 /*
- * A record, little-endian: length of what follows (u32), class length (u8), tablet length (u8), path
- * length (u16), class, tablet, path, XXH3-64 of all before it in the record. The file begins with the
- * magic. What does not make sense is passed over: at the end it is an append that was torn, before
- * the end it is damage, and must not bring back what the records behind it removed. The two zeros in
- * every length keep a path, which has no NUL, from being taken for a record.
+ * A record, little-endian: length of what follows (u32), class length (u8), tablet length (u8),
+ * path length (u16), class, tablet, path, XXH3-64 of all before it in the record. The file begins
+ * with the magic. What does not make sense is passed over: at the end it is an append that was
+ * torn, before the end it is damage, and must not bring back what the records behind it removed.
+ * The two zeros in every length keep a path, which has no NUL, from being taken for a record.
  */
 #define MAGIC "VARVTMB1"
 #define MAGIC_BYTES 8
@@ -36,13 +36,13 @@ struct tomb {
 
 struct varve_tombs {
 	pthread_mutex_t lock; /* "tombs": all below */
-	int dirfd;	      /* the caller's */
+	int dirfd;            /* the caller's */
 	char *name;
 	bool read_only;
-	int fd;	       /* for appending; -1: not opened yet */
-	uint64_t end;  /* of the last whole record; 0: no file, or a torn one without any */
+	int fd;       /* for appending; -1: not opened yet */
+	uint64_t end; /* of the last whole record; 0: no file, or a torn one without any */
 	uint64_t added, synced; /* a sync is due when they differ */
-	bool new_file;		/* the directory may not have been synced since it was made */
+	bool new_file;          /* the directory may not have been synced since it was made */
 	struct tomb **chains;
 	size_t n_chains, n;
 };
@@ -161,8 +161,9 @@ static int parse_records(struct varve_tombs *t, const unsigned char *p, size_t l
 		whole = at;
 	}
 	if (bad)
-		varve_warning("'meta/tombs/%s' is damaged: %zu bytes of it are passed over, and files that "
-			      "were removed may be back", t->name, bad);
+		varve_warning("'meta/tombs/%s' is damaged: %zu bytes of it are passed over, and "
+			      "files that were removed may be back",
+			      t->name, bad);
 	t->end = t->n ? whole : 0;
 	return r;
 }

@@ -241,8 +241,8 @@ static int remove_some(int dirfd_, const char *name, struct removal *rm)
 	return r;
 }
 
-/* Marks an entry as one whose removal has begun. What a hand dropped must not come back in part, also
- * not after a power loss: the mark is made durable first. */
+/* Marks an entry as one whose removal has begun. What a hand dropped must not come back in part,
+ * also not after a power loss: the mark is made durable first. */
 static int mark_gone(int trash_dirfd, const char *name, char gone[GONE_NAME_MAX])
 {
 	struct varve_trash_name parsed;

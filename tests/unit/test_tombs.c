@@ -78,10 +78,14 @@ static const struct {
 static const struct {
 	const char *class_name, *tablet, *path;
 } kept[] = {
-	{"default", "0", "nginx/access.lo"}, {"default", "0", "nginx/access.log1"},
-	{"default", "0", "nginx"},	     {"default", "0", "other tablet"},
-	{"default", "0", "other class"},     {"a", "b", "c"},
-	{"a", "", "b/c/d"},		     {"audit", "1", "other class"},
+	{"default", "0", "nginx/access.lo"},
+	{"default", "0", "nginx/access.log1"},
+	{"default", "0", "nginx"},
+	{"default", "0", "other tablet"},
+	{"default", "0", "other class"},
+	{"a", "b", "c"},
+	{"a", "", "b/c/d"},
+	{"audit", "1", "other class"},
 };
 
 static void check_removed(struct varve_tombs *t)
@@ -129,13 +133,12 @@ END_TEST
 /* docs/format.md: a store written by this version is read by every later one. */
 START_TEST(test_golden)
 {
-	static const unsigned char golden[] = {
-		'V', 'A', 'R', 'V', 'T', 'M', 'B', '1',
-		23, 0, 0, 0, /* length of what follows */
-		7, 1, 3, 0,  /* of class, tablet and path */
-		'd', 'e', 'f', 'a', 'u', 'l', 't', '0', 'a', '/', 'b',
-		0x5a, 0x14, 0xe7, 0xf3, 0x1f, 0x7e, 0xc5, 0x07, /* XXH3-64 of all before it */
-	};
+	static const char golden[] = "VARVTMB1"
+				     "\x17\0\0\0"     /* length of what follows */
+				     "\x07\x01\x03\0" /* of class, tablet, path */
+				     "default0a/b"
+				     "\x5a\x14\xe7\xf3\x1f\x7e\xc5\x07"; /* XXH3-64 of it */
+	const size_t golden_len = sizeof(golden) - 1;
 	struct varve_tombs *t = load(false);
 	size_t len;
 
@@ -144,10 +147,10 @@ START_TEST(test_golden)
 	{
 		cleanup_free char *text = file_bytes(&len);
 
-		ck_assert_uint_eq(len, sizeof(golden));
-		ck_assert_mem_eq(text, golden, sizeof(golden));
+		ck_assert_uint_eq(len, golden_len);
+		ck_assert_mem_eq(text, golden, golden_len);
 	}
-	write_file(dir.fd, BUCKET, golden, sizeof(golden));
+	write_file(dir.fd, BUCKET, golden, golden_len);
 	t = load(false);
 	ck_assert(HAS(t, "a/b"));
 	ck_assert_uint_eq(varve_tombs_count(t), 1);
@@ -234,13 +237,15 @@ START_TEST(test_torn_everywhere)
 			if (want[i])
 				whole = ends[i];
 			n += want[i];
-			ck_assert_msg(HAS(t, paths[i]) == want[i], "cut at %zu, record %zu", cut, i);
+			ck_assert_msg(HAS(t, paths[i]) == want[i], "cut at %zu, record %zu", cut,
+				      i);
 		}
 		ck_assert_uint_eq(varve_tombs_count(t), n);
 		varve_tombs_close(t);
 		ck_assert_int_eq(file_size(), (off_t)cut); /* read-only leaves it alone */
 		add_one_more(want);
-		ck_assert_int_eq(file_size(), (off_t)(whole + one_more)); /* the torn tail is gone */
+		ck_assert_int_eq(file_size(),
+				 (off_t)(whole + one_more)); /* the torn tail is gone */
 	}
 }
 END_TEST
@@ -268,8 +273,8 @@ START_TEST(test_zeroed_tail)
 		ck_assert_int_eq(r, 0);
 		for (size_t i = 0; i < N_RECORDS; i++) {
 			want[i] = cut >= ends[i];
-			ck_assert_msg(HAS(t, paths[i]) == want[i], "zeros from %zu, record %zu", cut,
-				      i);
+			ck_assert_msg(HAS(t, paths[i]) == want[i], "zeros from %zu, record %zu",
+				      cut, i);
 		}
 		varve_tombs_close(t);
 		add_one_more(want);
@@ -300,7 +305,8 @@ START_TEST(test_damage_everywhere)
 		ck_assert_int_eq(r, 0);
 		for (size_t i = 0; i < N_RECORDS; i++) {
 			want[i] = at >= ends[i] || at < (i ? ends[i - 1] : 8);
-			ck_assert_msg(HAS(t, paths[i]) == want[i], "flip at %zu, record %zu", at, i);
+			ck_assert_msg(HAS(t, paths[i]) == want[i], "flip at %zu, record %zu", at,
+				      i);
 		}
 		varve_tombs_close(t);
 		add_one_more(want);
@@ -345,8 +351,8 @@ START_TEST(test_not_a_file)
 }
 END_TEST
 
-/* A daemon that was killed before its sync: the next one's sync covers what it finds. That the disk is
- * really asked can't be seen from here; that it is not taken for a reason to fail, can. */
+/* A daemon that was killed before its sync: the next one's sync covers what it finds. That the disk
+ * is really asked can't be seen from here; that it is not taken for a reason to fail, can. */
 START_TEST(test_sync_after_load)
 {
 	struct varve_tombs *t = load(false);
