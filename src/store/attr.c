@@ -338,8 +338,10 @@ static ssize_t own_value(struct varve_store *s, struct varve_node *n, const char
 	const char *value = NULL;
 
 	guard(&s->ns);
+	if (n == s->current_dir && !strcmp(name, "user.varve.state"))
+		value = varve_bucket_state_name(s->current->state);
 	if (!n->bucket)
-		return -ENODATA;
+		return value ? varve_give_value(value, strlen(value), buf, size) : -ENODATA;
 	if (!strcmp(name, "user.varve.state"))
 		value = varve_bucket_state_name(n->bucket->state);
 	else if (!strcmp(name, "user.varve.hold") && n->ino == n->bucket->ino && n->bucket->held)
@@ -463,6 +465,9 @@ static void refresh_mode(struct varve_store *s, struct varve_node *n, int fd)
 		return;
 	n->attr.st_mode = st.st_mode;
 	n->attr.st_ctim = st.st_ctim;
+	c = n->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, n) : NULL;
+	if (c)
+		c->attr.st_mode = st.st_mode;
 	if (n->kind != VARVE_KIND_FILE || !n->linked || !n->bucket || !n->parent->sdir)
 		return;
 	c = varve_node_child(n->parent->sdir, n->name);

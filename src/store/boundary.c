@@ -304,32 +304,36 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns)
 static int settle(struct varve_store *s, struct varve_node *f, struct varve_node *dir)
 {
 	struct varve_node *sdir, *succ;
-	int r;
+	cleanup_free char *name = NULL;
+	bool none;
+	int r = revive_sdir(s, dir, &sdir);
 
+	if (r < 0)
+		return r;
+	{
+		guard(&s->ns);
+		none = varve_current_child(s, sdir, f->name) == NULL;
+		name = strdup(f->name);
+	}
+	if (!name)
+		return -ENOMEM;
+	if (none) {
+		r = varve_stream_make(s, sdir, name, f);
+		/* Without its marker (a full disk) it goes on all the same, until the next boundary. */
+		if (r < 0)
+			varve_warning("'current/%s' can't be marked as a stream: %s", name,
+				      strerror(-r));
+	}
 	do {
 		r = varve_ino_ready(s);
-		if (r == 0)
-			r = revive_sdir(s, dir, &sdir);
 		if (r < 0)
 			return r;
 		guard(&s->ns);
 		r = successor_at(s, sdir, f, &succ);
-		if (r == 0) {
+		if (r == 0)
 			varve_file_succeed(s, f, succ);
-			(void)varve_node_ref(succ);
-		}
 	} while (r == -EAGAIN);
-	if (r < 0)
-		return r;
-	/* That the path is a stream now matters at the next boundary only: a failure is no reason to
-	 * hold the writer up. */
-	r = varve_file_make_part(s, succ);
-	if (r == 0)
-		r = varve_stream_mark(s, succ);
-	if (r < 0)
-		varve_warning("'current/%s' can't be marked as a stream: %s", f->name, strerror(-r));
-	varve_node_put(s, succ);
-	return 0;
+	return r;
 }
 
 /* Every file that writers still hold gets a successor: an object goes on as a stream of its path. */

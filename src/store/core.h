@@ -328,6 +328,10 @@ struct varve_node *varve_current_child(struct varve_store *s, struct varve_node 
 /* The FILE of the current bucket for a stream marker, made in memory when absent; ns held.
  * -EAGAIN: varve_ino_ready has to be called first. */
 int varve_stream_file(struct varve_store *s, struct varve_node *stream, struct varve_node **ret);
+/* Makes the marker of a stream `name` in sdir, with mode, owner and xattrs as `like` has them; there is
+ * none yet; mutate held. */
+int varve_stream_make(struct varve_store *s, struct varve_node *sdir, const char *name,
+		      struct varve_node *like);
 /* Marks the path of f (a FILE of the current bucket) as a stream; mutate held. */
 int varve_stream_mark(struct varve_store *s, struct varve_node *f);
 /* Makes the DDIR's directory on disk in a place, parents first; mutate held. */

@@ -195,32 +195,26 @@ static int make_marker(struct varve_store *s, const char *path, int part_fd, con
 	return r < 0 ? r : write_serial(fd, serial);
 }
 
-int varve_stream_mark(struct varve_store *s, struct varve_node *f)
+int varve_stream_make(struct varve_store *s, struct varve_node *sdir, const char *name,
+		      struct varve_node *like)
 {
 	struct varve_part *part = NULL;
-	struct varve_node *sdir, *stream;
+	struct varve_node *stream;
 	struct stat attr;
 	uint64_t serial;
 	cleanup_free char *path = NULL;
-	cleanup_free char *name = NULL;
-	int r;
+	int r = varve_file_stat(s, like, &attr);
 
+	if (r == 0)
+		r = varve_file_part(s, like, &part);
+	if (r < 0 && r != -ENODATA && r != -ENOENT)
+		return r;
 	{
 		guard(&s->ns);
-		sdir = f->linked && f->parent ? f->parent->sdir : NULL;
-		if (!sdir || f->bucket != s->current || varve_node_child(sdir, f->name))
-			return 0;
-		path = varve_node_path(sdir, f->name);
-		name = strdup(f->name);
+		path = varve_node_path(sdir, name);
 		serial = s->next_serial++;
 	}
-	if (!path || !name)
-		return -ENOMEM;
-	r = varve_file_stat(s, f, &attr);
-	if (r == 0)
-		r = varve_file_part(s, f, &part);
-	if (r == 0)
-		r = make_marker(s, path, part->fd, &attr, serial);
+	r = path ? make_marker(s, path, part ? part->fd : -1, &attr, serial) : -ENOMEM;
 	varve_part_unref(part);
 	if (r < 0)
 		return r;
@@ -233,4 +227,19 @@ int varve_stream_mark(struct varve_store *s, struct varve_node *f)
 	r = varve_node_link(sdir, stream, name);
 	varve_node_unref(s, stream);
 	return r;
+}
+
+int varve_stream_mark(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_node *sdir;
+	cleanup_free char *name = NULL;
+
+	{
+		guard(&s->ns);
+		sdir = f->linked && f->parent ? f->parent->sdir : NULL;
+		if (!sdir || f->bucket != s->current || varve_node_child(sdir, f->name))
+			return 0;
+		name = strdup(f->name);
+	}
+	return name ? varve_stream_make(s, sdir, name, f) : -ENOMEM;
 }

@@ -7,7 +7,7 @@
  * A stream that nothing was written to in the current bucket is seen as an empty file there, which
  * needs a number that stays the same over a remount though there is no part to note it on. So each
  * stream has a serial (noted once, on its marker in tree/), and each bucket takes a run of numbers for
- * the serials there are when it opens (noted in the clock record): number = base + serial.
+ * the serials there are when it opens, and some more (noted in the clock record): number = base + serial.
  */
 #include "store/core.h"
 
@@ -19,6 +19,7 @@
 
 #define INO_BLOCK UINT64_C(65536)
 #define INO_LOW UINT64_C(16384)
+#define NEW_STREAMS UINT64_C(4096) /* so many that begin within a bucket have a number in its run */
 
 uint64_t varve_ino_take(struct varve_store *s)
 {
@@ -79,7 +80,7 @@ int varve_ino_streams(struct varve_store *s, uint64_t *ret_base, uint64_t *ret_n
 
 	{
 		guard(&s->ns);
-		n = s->next_serial;
+		n = s->next_serial + NEW_STREAMS;
 	}
 	guard(&s->inos);
 	base = atomic_load(&s->next_ino);

@@ -16,6 +16,27 @@
 
 /* -- reading -- */
 
+/* To the page cache a short answer is the file's end, or zeros: it gets all of what it asks for (and is
+ * there), or an error, upon which it asks again page by page. A read(2) may be short before a damaged
+ * frame; its next one gets the error. */
+static ssize_t read_sealed(struct varve_segment *seg, uint32_t member, void *buf, size_t size,
+			   uint64_t off, bool whole)
+{
+	size_t done = 0;
+
+	do {
+		ssize_t n = varve_segment_pread(seg, member, (char *)buf + done, size - done,
+						off + done);
+
+		if (n < 0 && (whole || !done))
+			return n;
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	} while (whole && done < size);
+	return (ssize_t)done;
+}
+
 ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t size, uint64_t off,
 			 bool page_cache)
 {
@@ -61,7 +82,7 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 	if (f.n && n == 0 && kind == VARVE_KIND_SEALED)
 		n = varve_sealed_segment(s, f.n->bucket, f.n->tab, &seg);
 	if (n == 0 && seg)
-		n = varve_segment_pread(seg, member, buf, size, off);
+		n = read_sealed(seg, member, buf, size, off, page_cache);
 	while (n == 0 && part) {
 		n = pread(part->fd, buf, size, (off_t)off);
 		if (n >= 0)

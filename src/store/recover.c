@@ -607,6 +607,7 @@ static int recover_clock(struct varve_store *s, int64_t *ret_start, struct varve
 static int choose_current(struct varve_store *s, int64_t kept_start)
 {
 	int64_t now = varve_believed_now(s);
+	uint64_t base, n;
 	int r;
 
 	for (uint32_t i = s->n_buckets; i-- > 0;) {
@@ -618,16 +619,18 @@ static int choose_current(struct varve_store *s, int64_t kept_start)
 			break;
 		}
 	}
-	if (!s->current) {
+	base = s->serial_base;
+	n = s->serial_n;
+	if (!s->current)
 		r = varve_open_window(s, now);
-		if (r < 0)
-			return r;
-	} else if (kept_start != s->current->start_ns) {
+	else
 		r = varve_ino_streams(s, &s->serial_base, &s->serial_n);
-		if (r < 0)
-			return r;
+	/* The window goes on, so its streams keep the numbers that they were seen with. */
+	if (r == 0 && kept_start == s->current->start_ns) {
+		s->serial_base = base;
+		s->serial_n = n;
 	}
-	return 0;
+	return r;
 }
 
 /* A crash between a drop's rename and its audit line. */

@@ -205,8 +205,12 @@ static int fill(const struct varve_seal_item *it, struct filled *f)
 
 	if (fstat(it->fd, &st) < 0)
 		return -errno;
-	f->m = (struct varve_member){.path = it->path, .path_len = it->path_len, .ino = it->ino,
-				     .mode = st.st_mode, .uid = st.st_uid, .gid = st.st_gid,
+	f->m = (struct varve_member){.path = it->path,
+				     .path_len = it->path_len,
+				     .ino = it->ino,
+				     .mode = st.st_mode,
+				     .uid = st.st_uid,
+				     .gid = st.st_gid,
 				     .mtime_sec = st.st_mtim.tv_sec,
 				     .mtime_nsec = (uint32_t)st.st_mtim.tv_nsec};
 	if (it->mode != UINT32_MAX)
@@ -235,8 +239,8 @@ static int add_member(struct varve_segment_enc *enc, struct varve_seal_item *it,
 
 	if (r < 0) {
 		filled_done(&f);
-		return varve_err_set(err, r, "'%.*s' can't be read: %s", (int)it->path_len, it->path,
-				     strerror(-r));
+		return varve_err_set(err, r, "'%.*s' can't be read: %s", (int)it->path_len,
+				     it->path, strerror(-r));
 	}
 	file = S_ISREG(f.m.mode);
 	if (file)
@@ -287,7 +291,7 @@ struct back {
 	struct varve_frame_dctx *dctx;
 	unsigned char *comp, *raw;
 	size_t comp_size, raw_size;
-	uint32_t next; /* the first frame that has not been decoded */
+	uint32_t next;              /* the first frame that has not been decoded */
 	struct varve_frame_info at; /* the frame in raw */
 	uint32_t member;
 	const volatile int *cancel;
@@ -321,7 +325,8 @@ static int decode_next(struct back *b)
 	return r < 0 ? r : varve_frame_decode(b->dctx, &b->at, b->comp, b->raw);
 }
 
-/* Reads member content; members come in the order of the stream, so frames are met in order, too. */
+/* Reads member content; members come in the order of the stream, so frames are met in order, too.
+ */
 static ssize_t back_read(void *ctx, void *buf, size_t len, uint64_t off)
 {
 	struct back *b = ctx;
@@ -369,8 +374,10 @@ static int compare_members(struct back *b, struct varve_err *err)
 		if (r == 0 && memcmp(digest, m.digest, sizeof(digest)) != 0)
 			r = -EBADMSG;
 		if (r < 0 && r != -ECANCELED)
-			(void)varve_err_set(err, r, "'%.*s' read back from the new segment is not what was "
-					    "written: %s", (int)m.path_len, m.path, strerror(-r));
+			(void)varve_err_set(err, r,
+					    "'%.*s' read back from the new segment is not what was "
+					    "written: %s",
+					    (int)m.path_len, m.path, strerror(-r));
 	}
 	while (r == 0 && b->next < varve_index_frames(b->ix))
 		r = decode_next(b);
@@ -378,8 +385,8 @@ static int compare_members(struct back *b, struct varve_err *err)
 	return r;
 }
 
-/* The index holds the digests of the parts as they were read; every byte of the segment is read from
- * the disk and held against them. */
+/* The index holds the digests of the parts as they were read; every byte of the segment is read
+ * from the disk and held against them. */
 static int read_back(int fd, uint64_t size, size_t n_members, const volatile int *cancel,
 		     struct varve_err *err)
 {
@@ -420,7 +427,8 @@ int varve_seal_segment(int dirfd, const char *name, const struct varve_seal_job 
 	o.fd = fd;
 	r = encode(&o, job, ret, err);
 	if (r == 0 && fsync(fd) < 0)
-		r = varve_err_set(err, -errno, "'%s' can't be made durable: %s", name, strerror(errno));
+		r = varve_err_set(err, -errno, "'%s' can't be made durable: %s", name,
+				  strerror(errno));
 	if (r == 0)
 		r = read_back(fd, o.size, job->n, job->params.cancel, err);
 	if (r < 0)

@@ -17,8 +17,9 @@ struct varve_seal_item {
 	uint32_t path_len;
 	uint64_t ino;
 	int fd;
-	uint32_t mode; /* permissions to record instead of the descriptor's; UINT32_MAX: the descriptor's */
-	bool is_link; /* a symbolic link: the file's content is its target (see docs/format.md) */
+	uint32_t mode; /* permissions to record instead of the descriptor's; UINT32_MAX: the
+			  descriptor's */
+	bool is_link;  /* a symbolic link: the file's content is its target (see docs/format.md) */
 };
 
 /* Gives member i (in index order, 0 is the bucket's own directory). 0 or -errno. */
@@ -26,14 +27,15 @@ typedef int varve_seal_next(void *ctx, size_t i, struct varve_seal_item *ret);
 
 struct varve_seal_job {
 	struct varve_segment_params params; /* params.cancel: see there */
-	size_t n;			    /* members */
+	size_t n;                           /* members */
 	varve_seal_next *next;
 	void *ctx;
 };
 
 /* Writes dirfd/name as a new file (0600, O_EXCL; a leftover of that name is removed first), fsyncs
- * it, reads it back from the disk (page cache dropped first as far as may be) and compares every member's
- * digest. Nothing else is touched. On failure the file is removed. The caller fsyncs the directory
- * and commits. -ENOSPC: to be taken up again when there is room; -ECANCELED. Memory bounded. */
+ * it, reads it back from the disk (page cache dropped first as far as may be) and compares every
+ * member's digest. Nothing else is touched. On failure the file is removed. The caller fsyncs the
+ * directory and commits. -ENOSPC: to be taken up again when there is room; -ECANCELED. Memory
+ * bounded. */
 int varve_seal_segment(int dirfd, const char *name, const struct varve_seal_job *job,
 		       struct varve_segment_totals *ret, struct varve_err *err) varve_must_check;
