@@ -196,7 +196,7 @@ static int give_successors(struct varve_store *s, struct varve_bucket *a)
 		int r;
 
 		/* Removed while held: it goes on as on any filesystem, nameless. */
-		if (!f->writers || !f->linked || f->succ || !is_stream(f))
+		if (!f->writers || !f->linked || f->succ || !(f->appended || is_stream(f)))
 			continue;
 		r = successor_at(s, f->parent->sdir, f, &succ);
 		if (r < 0)

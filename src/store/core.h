@@ -93,6 +93,8 @@ struct varve_node {
 	struct varve_part *part; /* ns; NULL: not open, or none */
 	bool has_part;		 /* ns, changed under store.mutate */
 	bool is_link;
+	bool appended; /* ns; a writer opened it with O_APPEND: it goes on at a boundary like a stream,
+			* also under a name it was given meanwhile */
 	uint64_t serial; /* STREAM: gives the st_ino of its file in a bucket in which nothing was
 			  * written to it, see ino.c */
 	uint16_t place;

@@ -221,6 +221,7 @@ void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_
 void varve_file_succeed(struct varve_store *s, struct varve_node *f, struct varve_node *succ)
 {
 	f->succ = varve_node_ref(succ);
+	succ->appended |= f->appended;
 	/* Also the writers that don't write: they must have a way on at the next boundary, too. */
 	varve_file_add_writers(s, succ, f->writers);
 	f->writers = 0;
@@ -301,8 +302,10 @@ int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct 
 			h->file = varve_node_ref(f);
 			if (!sealed) {
 				f->handles++;
-				if (h->writable && !h->dated)
+				if (h->writable && !h->dated) {
 					varve_file_add_writers(s, f, 1);
+					f->appended |= (flags & O_APPEND) != 0;
+				}
 			}
 		}
 	}

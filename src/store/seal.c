@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
@@ -11,19 +10,45 @@
 #include "base/sys.h"
 #include "format/digest.h"
 #include "format/segment_dec.h"
+#include "store/verify.h"
 
-#define FLUSH_BYTES (UINT64_C(32) << 20)
+#define STEP_BYTES (UINT64_C(32) << 20)
 #define XATTRS_MAX (256 * 1024)
+#define XATTR_VALUE_MAX (64 * 1024)
 #define EXTENTS_MAX 1000000u
-#define COPY_BYTES (256 * 1024)
+#define SHOWN_MAX 200 /* of a path, in a message */
 
-/* -- writing: the dirty data in flight stays bounded, so that the last fsync holds nobody up -- */
+static bool cancelled(const struct varve_seal_job *job)
+{
+	return job->params.cancel && __atomic_load_n(job->params.cancel, __ATOMIC_RELAXED);
+}
+
+static int shown(uint32_t path_len)
+{
+	return path_len < SHOWN_MAX ? (int)path_len : SHOWN_MAX;
+}
+
+/* -- the new file -- */
 
 struct out {
 	int fd;
 	uint64_t size;
 	uint64_t flushed;
 };
+
+/* Little of it is dirty at any time: a final fsync of gigabytes would hold up all who append. */
+static int flush_step(struct out *o)
+{
+	off_t from = (off_t)o->flushed, len = (off_t)(o->size - o->flushed);
+
+	if (sync_file_range(o->fd, from, len,
+			    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+				    SYNC_FILE_RANGE_WAIT_AFTER) < 0)
+		return -errno;
+	(void)posix_fadvise(o->fd, from, len, POSIX_FADV_DONTNEED);
+	o->flushed = o->size;
+	return 0;
+}
 
 static int out_sink(void *ctx, const void *data, size_t len)
 {
@@ -33,23 +58,30 @@ static int out_sink(void *ctx, const void *data, size_t len)
 	if (r < 0)
 		return r;
 	o->size += len;
-	if (o->size - o->flushed >= FLUSH_BYTES) {
-		if (sync_file_range(o->fd, (off_t)o->flushed, (off_t)(o->size - o->flushed),
-				    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
-					    SYNC_FILE_RANGE_WAIT_AFTER) < 0)
-			return -errno;
-		o->flushed = o->size;
-	}
-	return 0;
+	return o->size - o->flushed >= STEP_BYTES ? flush_step(o) : 0;
 }
 
-static ssize_t read_fd(void *ctx, void *buf, size_t len, uint64_t off)
+/* -- the content of a member -- */
+
+struct source {
+	int fd;
+	uint64_t dropped; /* pages below this were let go */
+};
+
+/* What was read is not read again: others' pages are worth more. (Of small files, which are about
+ * to be removed with their pages, it would only push the dirty ones to the disk.) */
+static ssize_t read_source(void *ctx, void *buf, size_t len, uint64_t off)
 {
-	const int *fd = ctx;
+	struct source *s = ctx;
 	size_t done = 0;
 
+	if (off - s->dropped >= STEP_BYTES) {
+		(void)posix_fadvise(s->fd, (off_t)s->dropped, (off_t)(off - s->dropped),
+				    POSIX_FADV_DONTNEED);
+		s->dropped = off;
+	}
 	while (done < len) {
-		ssize_t n = pread(*fd, (char *)buf + done, len - done, (off_t)(off + done));
+		ssize_t n = pread(s->fd, (char *)buf + done, len - done, (off_t)(off + done));
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -66,6 +98,7 @@ static ssize_t read_fd(void *ctx, void *buf, size_t len, uint64_t off)
 
 struct filled {
 	struct varve_member m;
+	struct stat st;
 	unsigned char *xattrs;
 	struct varve_extent *extents;
 	char *target;
@@ -86,29 +119,26 @@ static bool is_sealed_xattr(const char *name)
 	       !strcmp(name, "system.posix_acl_default");
 }
 
-static int pack_xattr(int fd, const char *name, struct filled *f)
+static int pack_xattr(int fd, const char *name, void *value, struct filled *f)
 {
-	size_t name_len = strlen(name);
-	ssize_t len = fgetxattr(fd, name, NULL, 0);
+	ssize_t len = fgetxattr(fd, name, value, XATTR_VALUE_MAX);
+	size_t used = f->m.xattrs_len, room;
 	unsigned char *more;
+	int r;
 
 	if (len < 0)
 		return errno == ENODATA ? 0 : -errno;
-	if (f->m.xattrs_len + 6 + name_len + (size_t)len > XATTRS_MAX)
+	room = used + varve_xattr_packed_size(name, (uint32_t)len);
+	if (room > XATTRS_MAX)
 		return -E2BIG;
-	more = realloc(f->xattrs, f->m.xattrs_len + 6 + name_len + (size_t)len + 1);
+	more = realloc(f->xattrs, room);
 	if (!more)
 		return -ENOMEM;
 	f->xattrs = more;
-	more += f->m.xattrs_len;
-	len = fgetxattr(fd, name, more + 6 + name_len, (size_t)len + 1);
-	if (len < 0)
-		return errno == ENODATA ? 0 : -errno;
-	varve_put_le16(more, (uint16_t)name_len);
-	varve_put_le32(more + 2, (uint32_t)len);
-	memcpy(more + 6, name, name_len);
-	f->m.xattrs_len += (uint32_t)(6 + name_len + (size_t)len);
-	return 0;
+	r = varve_xattr_put(more, room, &used, name, value, (uint32_t)len);
+	f->m.xattrs = more;
+	f->m.xattrs_len = (uint32_t)used;
+	return r;
 }
 
 static int by_text(const void *a, const void *b)
@@ -117,34 +147,46 @@ static int by_text(const void *a, const void *b)
 }
 
 /* Sorted, so that the same content gives the same segment. */
-static int fill_xattrs(int fd, struct filled *f)
+static int pack_xattrs(int fd, const char *names, size_t len, struct filled *f)
 {
-	cleanup_free char *names = NULL;
-	cleanup_free const char **list = NULL;
+	cleanup_free const char **list = malloc((len + 1) * sizeof(*list));
+	cleanup_free void *value = NULL;
 	size_t n = 0;
-	ssize_t len = flistxattr(fd, NULL, 0);
+	int r = 0;
 
-	if (len <= 0)
-		return len < 0 && errno != ENOTSUP ? -errno : 0;
-	names = malloc((size_t)len);
-	list = malloc((size_t)len * sizeof(*list));
-	if (!names || !list)
+	if (!list)
 		return -ENOMEM;
-	len = flistxattr(fd, names, (size_t)len);
-	if (len < 0)
-		return -errno;
 	for (const char *x = names; x < names + len; x += strlen(x) + 1)
 		if (is_sealed_xattr(x))
 			list[n++] = x;
+	if (n == 0)
+		return 0;
+	value = malloc(XATTR_VALUE_MAX);
+	if (!value)
+		return -ENOMEM;
 	qsort(list, n, sizeof(*list), by_text);
-	for (size_t i = 0; i < n; i++) {
-		int r = pack_xattr(fd, list[i], f);
+	for (size_t i = 0; r == 0 && i < n; i++)
+		r = pack_xattr(fd, list[i], value, f);
+	return r;
+}
 
-		if (r < 0)
-			return r;
-	}
-	f->m.xattrs = f->xattrs;
-	return 0;
+static int fill_xattrs(int fd, struct filled *f)
+{
+	cleanup_free char *more = NULL;
+	char few[512];
+	ssize_t len = flistxattr(fd, few, sizeof(few));
+
+	if (len < 0 && errno == ENOTSUP)
+		return 0;
+	if (len >= 0)
+		return pack_xattrs(fd, few, (size_t)len, f);
+	if (errno != ERANGE)
+		return -errno;
+	more = malloc(XATTR_LIST_MAX);
+	if (!more)
+		return -ENOMEM;
+	len = flistxattr(fd, more, XATTR_LIST_MAX);
+	return len < 0 ? -errno : pack_xattrs(fd, more, (size_t)len, f);
 }
 
 static int add_extent(struct filled *f, uint64_t off, uint64_t len)
@@ -175,11 +217,12 @@ static int fill_extents(int fd, struct filled *f)
 			break;
 		if (data < 0) /* no holes to be told of here */
 			data = at;
-		hole = lseek(fd, data, SEEK_HOLE);
-		if (hole < 0 || hole > size || f->m.n_extents == EXTENTS_MAX)
-			hole = size;
 		if (data >= size)
 			break;
+		hole = lseek(fd, data, SEEK_HOLE);
+		/* Of a file in so many pieces the rest is taken as one: its holes become zeros. */
+		if (hole < 0 || hole > size || f->m.n_extents + 1 == EXTENTS_MAX)
+			hole = size;
 		r = add_extent(f, (uint64_t)data, (uint64_t)(hole - data));
 		at = hole;
 	}
@@ -195,243 +238,258 @@ static int fill_link(int fd, struct filled *f)
 		return -ENOMEM;
 	f->target[f->m.size] = '\0';
 	f->m.target = f->target;
+	f->m.mode = S_IFLNK | 0777;
 	return varve_pread_full(fd, f->target, f->m.size, 0);
 }
 
 static int fill(const struct varve_seal_item *it, struct filled *f)
 {
-	struct stat st;
+	struct stat *st = &f->st;
 	int r;
 
-	if (fstat(it->fd, &st) < 0)
+	if (fstat(it->fd, st) < 0)
 		return -errno;
+	if (!S_ISREG(st->st_mode) && (it->is_link || !S_ISDIR(st->st_mode)))
+		return -EBADMSG;
 	f->m = (struct varve_member){.path = it->path,
 				     .path_len = it->path_len,
 				     .ino = it->ino,
-				     .mode = st.st_mode,
-				     .uid = st.st_uid,
-				     .gid = st.st_gid,
-				     .mtime_sec = st.st_mtim.tv_sec,
-				     .mtime_nsec = (uint32_t)st.st_mtim.tv_nsec};
+				     .mode = st->st_mode,
+				     .uid = st->st_uid,
+				     .gid = st->st_gid,
+				     .mtime_sec = st->st_mtim.tv_sec,
+				     .mtime_nsec = (uint32_t)st->st_mtim.tv_nsec};
+	if (S_ISREG(st->st_mode))
+		f->m.size = (uint64_t)st->st_size;
+	if (it->is_link)
+		return fill_link(it->fd, f);
 	if (it->mode != UINT32_MAX)
 		f->m.mode = (f->m.mode & S_IFMT) | (it->mode & 07777);
-	if (S_ISREG(st.st_mode))
-		f->m.size = (uint64_t)st.st_size;
-	if (it->is_link) {
-		f->m.mode = S_IFLNK | 0777;
-		return fill_link(it->fd, f);
-	}
 	r = fill_xattrs(it->fd, f);
-	if (r == 0 && S_ISREG(st.st_mode))
+	if (r == 0 && S_ISREG(st->st_mode))
 		r = fill_extents(it->fd, f);
 	return r;
 }
 
-/* -- one member into the encoder -- */
+static bool has_changed(int fd, const struct stat *before)
+{
+	struct stat st;
 
-static int add_member(struct varve_segment_enc *enc, struct varve_seal_item *it,
-		      struct varve_err *err)
+	return fstat(fd, &st) < 0 || st.st_size != before->st_size ||
+	       st.st_mtim.tv_sec != before->st_mtim.tv_sec ||
+	       st.st_mtim.tv_nsec != before->st_mtim.tv_nsec;
+}
+
+/* -- writing -- */
+
+/* All that the index has to say of a member, into the one hash of all of them. Its extents are in
+ * its digest. */
+static void tally(struct varve_digest *d, const struct varve_member *m)
+{
+	const uint64_t v[] = {m->path_len,   m->mode, m->uid,  m->gid,       (uint64_t)m->mtime_sec,
+			      m->mtime_nsec, m->ino,  m->size, m->xattrs_len};
+	unsigned char b[sizeof(v)];
+
+	for (size_t i = 0; i < sizeof(v) / sizeof(*v); i++)
+		varve_put_le64(b + 8 * i, v[i]);
+	varve_digest_data(d, b, sizeof(b));
+	varve_digest_data(d, m->path, m->path_len);
+	if (S_ISLNK(m->mode))
+		varve_digest_data(d, m->target, (size_t)m->size);
+	if (m->xattrs_len)
+		varve_digest_data(d, m->xattrs, m->xattrs_len);
+	varve_digest_data(d, m->digest, sizeof(m->digest));
+}
+
+static int add_content(struct varve_segment_enc *enc, const struct varve_seal_item *it,
+		       struct filled *f, struct varve_err *err)
+{
+	struct source src = {.fd = it->fd};
+	bool file = S_ISREG(f->m.mode);
+	int r;
+
+	if (file && f->m.size >= STEP_BYTES)
+		(void)posix_fadvise(it->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+	r = varve_segment_enc_add(enc, &f->m, file ? read_source : NULL, &src, f->m.digest, err);
+	/* -EBADMSG: it became shorter under the encoder's hands. */
+	if (file && (r == 0 || r == -EBADMSG) && has_changed(it->fd, &f->st))
+		r = varve_err_set(err, -EAGAIN, "'%.*s' changed while it was being sealed",
+				  shown(it->path_len), it->path);
+	if (file && f->m.size >= STEP_BYTES)
+		(void)posix_fadvise(it->fd, 0, 0, POSIX_FADV_DONTNEED);
+	return r;
+}
+
+static int add_member(struct varve_segment_enc *enc, const struct varve_seal_item *it,
+		      struct varve_digest *sum, struct varve_err *err)
 {
 	struct filled f = {.xattrs = NULL};
-	struct stat st;
-	bool file;
 	int r = fill(it, &f);
 
-	if (r < 0) {
-		filled_done(&f);
-		return varve_err_set(err, r, "'%.*s' can't be read: %s", (int)it->path_len,
-				     it->path, strerror(-r));
-	}
-	file = S_ISREG(f.m.mode);
-	if (file)
-		(void)posix_fadvise(it->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-	r = varve_segment_enc_add(enc, &f.m, file ? read_fd : NULL, &it->fd, NULL, err);
-	if (r == 0 && file && (fstat(it->fd, &st) < 0 || (uint64_t)st.st_size != f.m.size))
-		r = varve_err_set(err, -EAGAIN, "'%.*s' changed while it was being sealed",
-				  (int)it->path_len, it->path);
-	if (file)
-		(void)posix_fadvise(it->fd, 0, 0, POSIX_FADV_DONTNEED);
+	if (r < 0)
+		(void)varve_err_set(err, r, "'%.*s' can't be read: %s", shown(it->path_len),
+				    it->path, strerror(-r));
+	else
+		r = add_content(enc, it, &f, err);
+	if (r == 0)
+		tally(sum, &f.m);
 	filled_done(&f);
 	return r;
 }
 
-static int encode(struct out *o, const struct varve_seal_job *job, struct varve_segment_totals *ret,
-		  struct varve_err *err)
+static int add_next(struct varve_segment_enc *enc, const struct varve_seal_job *job, size_t i,
+		    struct varve_digest *sum, struct varve_err *err)
+{
+	struct varve_seal_item it = {.fd = -1, .mode = UINT32_MAX};
+	int r;
+
+	if (cancelled(job))
+		return -ECANCELED;
+	r = job->next(job->ctx, i, &it);
+	if (r < 0)
+		(void)varve_err_set(err, r, "'%.*s' can't be opened: %s",
+				    it.path ? shown(it.path_len) : 0, it.path ? it.path : "",
+				    strerror(-r));
+	else
+		r = add_member(enc, &it, sum, err);
+	if (it.fd >= 0)
+		(void)close(it.fd);
+	return r;
+}
+
+static int encode(struct out *o, const struct varve_seal_job *job, struct varve_digest *sum,
+		  struct varve_segment_totals *ret, struct varve_err *err)
 {
 	struct varve_segment_enc *enc = NULL;
 	int r = varve_segment_enc_new(&job->params, out_sink, o, &enc, err);
 
-	for (size_t i = 0; r == 0 && i < job->n; i++) {
-		struct varve_seal_item it = {.fd = -1};
-
-		if (job->params.cancel && *job->params.cancel) {
-			r = -ECANCELED;
-			break;
-		}
-		r = job->next(job->ctx, i, &it);
-		if (r < 0)
-			r = varve_err_set(err, r, "'%.*s' can't be opened: %s", (int)it.path_len,
-					  it.path ? it.path : "", strerror(-r));
-		else
-			r = add_member(enc, &it, err);
-		if (it.fd >= 0)
-			(void)close(it.fd);
-	}
+	for (size_t i = 0; r == 0 && i < job->n; i++)
+		r = add_next(enc, job, i, sum, err);
 	if (r == 0)
 		r = varve_segment_enc_finish(enc, ret, err);
 	varve_segment_enc_free(enc);
+	if (r == 0 && fsync(o->fd) < 0)
+		r = varve_err_set(err, -errno, "can't be made durable: %s", strerror(errno));
 	return r;
 }
 
 /* -- reading back -- */
 
 struct back {
-	const struct varve_index *ix;
-	int fd;
-	struct varve_frame_dctx *dctx;
-	unsigned char *comp, *raw;
-	size_t comp_size, raw_size;
-	uint32_t next;              /* the first frame that has not been decoded */
-	struct varve_frame_info at; /* the frame in raw */
-	uint32_t member;
-	const volatile int *cancel;
+	const struct varve_seal_job *job;
+	struct varve_err *err;
+	bool told;
 };
 
-static int decode_next(struct back *b)
+static int back_progress(void *ctx, uint64_t done, uint64_t total)
 {
-	void *more;
+	const struct back *b = ctx;
 
-	if (b->cancel && *b->cancel)
-		return -ECANCELED;
-	if (b->next == varve_index_frames(b->ix))
-		return -EBADMSG;
-	varve_index_frame(b->ix, b->next++, &b->at);
-	if (b->at.comp_size > b->comp_size) {
-		more = realloc(b->comp, b->at.comp_size);
-		if (!more)
-			return -ENOMEM;
-		b->comp = more;
-		b->comp_size = b->at.comp_size;
-	}
-	if (b->at.raw_size > b->raw_size) {
-		more = realloc(b->raw, b->at.raw_size);
-		if (!more)
-			return -ENOMEM;
-		b->raw = more;
-		b->raw_size = b->at.raw_size;
-	}
-	int r = varve_pread_full(b->fd, b->comp, b->at.comp_size, b->at.comp_offset);
-
-	return r < 0 ? r : varve_frame_decode(b->dctx, &b->at, b->comp, b->raw);
+	(void)done;
+	(void)total;
+	return cancelled(b->job);
 }
 
-/* Reads member content; members come in the order of the stream, so frames are met in order, too.
- */
-static ssize_t back_read(void *ctx, void *buf, size_t len, uint64_t off)
+static void back_report(void *ctx, const struct varve_verify_finding *f)
 {
 	struct back *b = ctx;
-	size_t done = 0;
 
-	while (done < len) {
-		uint64_t tar, run;
-		size_t n;
-
-		varve_index_map(b->ix, b->member, off + done, &tar, &run);
-		if (tar == UINT64_MAX)
-			return -EBADMSG;
-		while (b->next == 0 || tar >= b->at.raw_offset + b->at.raw_size) {
-			int r = decode_next(b);
-
-			if (r < 0)
-				return r;
-		}
-		if (tar < b->at.raw_offset)
-			return -EBADMSG;
-		n = (size_t)(b->at.raw_offset + b->at.raw_size - tar);
-		if (n > run)
-			n = (size_t)run;
-		if (n > len - done)
-			n = len - done;
-		memcpy((char *)buf + done, b->raw + (tar - b->at.raw_offset), n);
-		done += n;
-	}
-	return (ssize_t)done;
+	if (!b->told)
+		(void)varve_err_set(b->err, -EBADMSG,
+				    "read back, it is not what was written: '%.*s': %s",
+				    f->path ? shown((uint32_t)f->path_len) : 0,
+				    f->path ? f->path : "", f->what);
+	b->told = true;
 }
 
-static int compare_members(struct back *b, struct varve_err *err)
+/* That the segment is whole was looked at; here, that it says of every part what the part was. */
+static int compare_index(int fd, uint64_t size, struct varve_digest *d,
+			 const unsigned char want[16], struct varve_err *err)
 {
-	struct varve_digest *d = varve_digest_new();
-	cleanup_free void *buf = malloc(COPY_BYTES);
-	int r = d && buf ? 0 : -ENOMEM;
+	struct source from = {.fd = fd};
+	struct varve_source src = {.read = read_source, .ctx = &from, .size = size};
+	struct varve_index *ix = NULL;
+	unsigned char got[16];
+	int r = varve_index_open(&src, &ix, err);
 
-	for (uint32_t i = 0; r == 0 && i < varve_index_count(b->ix); i++) {
+	if (r < 0)
+		return r;
+	varve_digest_begin(d, 0, NULL, 0);
+	for (uint32_t i = 0; i < varve_index_count(ix); i++) {
 		struct varve_member m;
-		unsigned char digest[16];
 
-		varve_index_member(b->ix, i, &m);
-		b->member = i;
-		r = varve_digest_member(d, &m, back_read, b, buf, COPY_BYTES, digest);
-		if (r == 0 && memcmp(digest, m.digest, sizeof(digest)) != 0)
-			r = -EBADMSG;
-		if (r < 0 && r != -ECANCELED)
-			(void)varve_err_set(err, r,
-					    "'%.*s' read back from the new segment is not what was "
-					    "written: %s",
-					    (int)m.path_len, m.path, strerror(-r));
+		varve_index_member(ix, i, &m);
+		tally(d, &m);
 	}
-	while (r == 0 && b->next < varve_index_frames(b->ix))
-		r = decode_next(b);
-	varve_digest_free(d);
+	varve_digest_end(d, got);
+	varve_index_free(ix);
+	if (memcmp(got, want, sizeof(got)) != 0)
+		return varve_err_set(err, -EBADMSG,
+				     "read back, its index is not that of the parts");
+	return 0;
+}
+
+static int read_back(int dirfd, const char *name, const struct out *o,
+		     const struct varve_seal_job *job, struct varve_digest *d,
+		     const unsigned char want[16], struct varve_err *err)
+{
+	struct back b = {.job = job, .err = err};
+	struct varve_verify_job check = {.threads = job->params.threads,
+					 .progress = back_progress,
+					 .report = back_report,
+					 .ctx = &b};
+	struct varve_verify_counts counts = {.segments = 0};
+	int r = varve_verify_segment(dirfd, name, &check, &counts, err);
+
+	if (r == 0 && !varve_verify_clean(&counts))
+		return -EBADMSG;
+	if (r == 0)
+		r = compare_index(o->fd, o->size, d, want, err);
+	if (o->size >= STEP_BYTES)
+		(void)posix_fadvise(o->fd, 0, 0, POSIX_FADV_DONTNEED);
 	return r;
 }
 
-/* The index holds the digests of the parts as they were read; every byte of the segment is read
- * from the disk and held against them. */
-static int read_back(int fd, uint64_t size, size_t n_members, const volatile int *cancel,
-		     struct varve_err *err)
+static int make_segment(int dirfd, const char *name, const struct varve_seal_job *job,
+			struct varve_digest *d, struct varve_segment_totals *ret,
+			struct varve_err *err)
 {
-	struct varve_source src = {.read = read_fd, .ctx = &fd, .size = size};
-	struct varve_index *ix = NULL;
-	struct back b = {.fd = fd, .cancel = cancel};
+	cleanup_close int fd =
+		varve_openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+	struct out o = {.fd = fd};
+	struct varve_segment_totals totals;
+	unsigned char sum[16];
 	int r;
 
-	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-	r = varve_index_open(&src, &ix, err);
-	if (r == 0 && varve_index_count(ix) != n_members)
-		r = varve_err_set(err, -EBADMSG, "the new segment has %u members, not %zu",
-				  varve_index_count(ix), n_members);
-	b.ix = ix;
-	b.dctx = varve_frame_dctx_new();
+	if (fd < 0)
+		return varve_err_set(err, fd, "can't be made: %s", strerror(-fd));
+	varve_digest_begin(d, 0, NULL, 0);
+	r = encode(&o, job, d, &totals, err);
+	varve_digest_end(d, sum);
 	if (r == 0)
-		r = b.dctx ? compare_members(&b, err) : -ENOMEM;
-	varve_frame_dctx_free(b.dctx);
-	free(b.comp);
-	free(b.raw);
-	varve_index_free(ix);
-	(void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		r = read_back(dirfd, name, &o, job, d, sum, err);
+	if (r < 0)
+		(void)unlinkat(dirfd, name, 0);
+	else
+		*ret = totals;
 	return r;
 }
 
 int varve_seal_segment(int dirfd, const char *name, const struct varve_seal_job *job,
 		       struct varve_segment_totals *ret, struct varve_err *err)
 {
-	cleanup_close int fd = -1;
-	struct out o = {.size = 0};
+	struct varve_digest *d;
 	int r;
 
 	if (unlinkat(dirfd, name, 0) < 0 && errno != ENOENT)
-		return -errno;
-	fd = varve_openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-	if (fd < 0)
-		return varve_err_set(err, fd, "'%s' can't be made: %s", name, strerror(-fd));
-	o.fd = fd;
-	r = encode(&o, job, ret, err);
-	if (r == 0 && fsync(fd) < 0)
-		r = varve_err_set(err, -errno, "'%s' can't be made durable: %s", name,
-				  strerror(errno));
-	if (r == 0)
-		r = read_back(fd, o.size, job->n, job->params.cancel, err);
-	if (r < 0)
-		(void)unlinkat(dirfd, name, 0);
-	return r;
+		return varve_err_set(err, -errno,
+				     "segment '%s': what is left of an earlier try can't be "
+				     "removed: %s",
+				     name, strerror(errno));
+	d = varve_digest_new();
+	if (!d)
+		return -ENOMEM;
+	r = make_segment(dirfd, name, job, d, ret, err);
+	varve_digest_free(d);
+	return r < 0 ? varve_err_wrap(err, r, "segment '%s'", name) : 0;
 }

@@ -11,7 +11,8 @@
 
 /* What the caller knows of the next member: its path and ino; for a file or directory a readable
  * descriptor (owned by seal from then on; a part or a directory in open/), from which mode, owner,
- * mtime, size, holes, xattrs and ACLs are taken; user.varve.* are left out. */
+ * mtime, size, holes, xattrs and ACLs are taken; xattrs other than user.* and POSIX ACLs, and
+ * user.varve.*, are left out. What is not filled in counts as fd -1, mode UINT32_MAX, no link. */
 struct varve_seal_item {
 	const char *path; /* valid until the next call */
 	uint32_t path_len;
@@ -33,9 +34,13 @@ struct varve_seal_job {
 };
 
 /* Writes dirfd/name as a new file (0600, O_EXCL; a leftover of that name is removed first), fsyncs
- * it, reads it back from the disk (page cache dropped first as far as may be) and compares every
- * member's digest. Nothing else is touched. On failure the file is removed. The caller fsyncs the
- * directory and commits. -ENOSPC: to be taken up again when there is room; -ECANCELED. Memory
- * bounded. */
+ * it, and reads it back from the disk (page cache dropped first as far as may be): every frame,
+ * every member's digest and tar headers, and the index against what the parts said. Nothing else is
+ * touched. On failure the file is removed and ret is as before; err names segment and member. The
+ * caller fsyncs the directory and commits. Blocks for as long as it takes; memory is bounded (some
+ * MiB a thread, and the index).
+ * -EAGAIN: a part's size or mtime changed meanwhile; -ENOSPC: to be taken up again when there is
+ * room; -ECANCELED: soon after params.cancel became non-zero; -EBADMSG: what was read back is
+ * wrong; what next returned; errors of the disk. */
 int varve_seal_segment(int dirfd, const char *name, const struct varve_seal_job *job,
 		       struct varve_segment_totals *ret, struct varve_err *err) varve_must_check;

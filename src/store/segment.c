@@ -397,22 +397,3 @@ ssize_t varve_segment_pread(struct varve_segment *seg, uint32_t i, void *buf, si
 	}
 	return (ssize_t)done;
 }
-
-ssize_t varve_segment_pread_whole(struct varve_segment *seg, uint32_t i, void *buf, size_t len,
-				  uint64_t off)
-{
-	size_t done = 0;
-
-	if (len > SSIZE_MAX)
-		len = SSIZE_MAX;
-	while (done < len) {
-		ssize_t n = varve_segment_pread(seg, i, (char *)buf + done, len - done, off + done);
-
-		if (n < 0)
-			return n;
-		if (n == 0)
-			break;
-		done += (size_t)n;
-	}
-	return (ssize_t)done;
-}

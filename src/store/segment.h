@@ -35,15 +35,10 @@ uint64_t varve_segment_share(const struct varve_segment *seg, uint32_t i);
  * beyond it); -EBADMSG when a frame that is needed fails its check and no byte before it was asked
  * for: bytes of intact frames before a bad one are returned as a short count only if at least one
  * was read AND the caller asks again it gets the error. Never wrong bytes. Errors of the backing disk
- * (-EIO) come in the same way. -EISDIR, -EINVAL for what is no file. Blocks on I/O. */
+ * (-EIO) come in the same way. -EISDIR, -EINVAL for what is no file. Blocks on I/O.
+ * The kernel's page cache takes a short answer for the file's end: it must not be given one before. */
 ssize_t varve_segment_pread(struct varve_segment *seg, uint32_t i, void *buf, size_t len,
 			    uint64_t off);
-
-/* The same, but short only at the file's end: the error when any byte can't be had. For answers to
- * the kernel, which takes a short one for the file's end, cuts its idea of the size, and hides the
- * error; after an error it asks again page by page. */
-ssize_t varve_segment_pread_whole(struct varve_segment *seg, uint32_t i, void *buf, size_t len,
-				  uint64_t off);
 
 /* How many frames have failed (their check, or to be read) since the segment was opened. Each was
  * logged, once. */
