@@ -19,7 +19,7 @@ import tempfile
 import time
 import traceback
 
-from buckets import bucket_name, bucket_start, next_start
+from buckets import bucket_name, bucket_start, next_start, seconds_of
 
 VARVEFS = os.environ.get("VARVEFS", "varvefs")
 VARVE = os.environ.get("VARVE", "varve")
@@ -44,6 +44,9 @@ def _sanitized():
 SANITIZED = _sanitized()
 # Deadlines are multiplied by this: a sanitized daemon, or a busy machine, is slower, not wrong.
 SLOW = float(os.environ.get("VARVE_TEST_SLOW", "4" if SANITIZED else "1"))
+# What a test's own clock is off by at first: it stands ten minutes into an hour when the test
+# starts, so that no boundary of an hour comes by itself.
+ALIGN_NS = -int((time.time() - 600) % 3600 * 1e9)
 
 
 class Failure(Exception):
@@ -340,7 +343,7 @@ class Mount:
 
     _count = 0
 
-    def __init__(self, test, options, store=None, mnt=None, clock=True, offset_ns=0, synced=True,
+    def __init__(self, test, options, store=None, mnt=None, clock=True, offset_ns=ALIGN_NS, synced=True,
                  env=None, args=(), user=None, start=True, ready=True):
         Mount._count += 1
         n = Mount._count
@@ -399,7 +402,7 @@ class Mount:
                 return False
             try:
                 # Only its own user reaches a mount made without allow_other.
-                return self.user is not None or os.stat(self.path("current")) is not None
+                return self.user is not None or os.statvfs(self.path("current")) is not None
             except OSError as e:
                 if e.errno in (errno.ENOTCONN, errno.ENOENT, errno.ECONNABORTED):
                     return False
@@ -428,8 +431,11 @@ class Mount:
         self.t.run(["umount", self.mnt])
         self.wait_exit()
 
-    def kill(self):
-        """SIGKILL, and the dead mount is left as a crash leaves it."""
+    def kill(self, helpers=False):
+        """SIGKILL. helpers: the process that unmounts for a killed daemon dies first, so that the
+        dead mount stays."""
+        for p in children_of(self.proc.pid) if helpers else []:
+            os.kill(p, signal.SIGKILL)
         self.proc.kill()
         self.proc.wait()
 
@@ -511,17 +517,22 @@ class Mount:
     def cur(self, *names):
         return os.path.join(self.mnt, "current", *names)
 
+    def root(self):
+        """({name: is it a link}) of the root's entries that are buckets, from one listing."""
+        with os.scandir(self.mnt) as it:
+            return {e.name: e.is_symlink() for e in it
+                    if e.name != "current" and not e.name.startswith(".")}
+
     def open_name(self):
         """The open bucket's own name, as the root shows it: a link to current."""
-        names = [e for e in os.listdir(self.mnt) if os.path.islink(self.path(e))]
-        eq(len(names), 1, f"one link to current in the root, of {sorted(os.listdir(self.mnt))}")
-        return names[0]
+        def links():
+            return [n for n, link in self.root().items() if link]
+        return wait_until(lambda: len(found := links()) == 1 and found, 2,
+                          lambda: f"one link to current in the root: {self.root()}", 0.002)[0]
 
     def buckets(self):
         """The closing and sealed buckets' names, oldest first."""
-        return sorted(e for e in os.listdir(self.mnt)
-                      if e != "current" and not e.startswith(".") and
-                      not os.path.islink(self.path(e)))
+        return sorted(n for n, link in self.root().items() if not link)
 
     def segment(self, bucket, cls="default", tablet="0"):
         return os.path.join(self.store, "sealed", bucket, cls, tablet + ".tar.zst")
@@ -530,7 +541,15 @@ class Mount:
         return (os.path.exists(self.segment(bucket))
                 and not os.path.exists(os.path.join(self.store, "open", bucket)))
 
+    def past_jitter(self):
+        """Moves the clock past the chance delay (at most 30 s) between a grace's end and the seal."""
+        if self.clock_path:
+            length = self.length()
+            self.shift(seconds_of(length) / 40 + 0.1 if length.endswith("s") else 30.1)
+
     def wait_sealed(self, *names, seconds=20):
+        if not all(self.is_sealed(n) for n in names):
+            self.past_jitter()
         for n in names:
             wait_until(lambda n=n: self.is_sealed(n), seconds,
                        lambda n=n: f"{n} is sealed; open/: "
@@ -538,6 +557,8 @@ class Mount:
                        f"sealed/: {os.listdir(os.path.join(self.store, 'sealed'))}")
 
     def wait_all_sealed(self, seconds=20):
+        if not all(self.is_sealed(b) for b in self.buckets()):
+            self.past_jitter()
         wait_until(lambda: all(self.is_sealed(b) for b in self.buckets()), seconds,
                    "every bucket but the open one is sealed")
         return self.buckets()
@@ -641,7 +662,8 @@ def _end(job, status, running):
     good = status == 0 and not job["late"]
     took = time.monotonic() - job["began"]
     print(f"{'ok  ' if good else 'FAIL'} {job['name']} ({took:.1f} s)"
-          + (f": not done within {job['limit']:g} s" if job["late"] else ""))
+          + (f": not done within {job['limit']:g} s" if job["late"] else
+             f": ended by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else ""))
     if said:
         print("".join(f"    {l}\n" for l in said.splitlines()), end="")
     sys.stdout.flush()
