@@ -2,7 +2,7 @@
  * Start-up: what each name in the store means, and bringing it to a state that the running store
  * could have left. docs/architecture.md has the table; each row is a test.
  */
-#include "store/core.h"
+#include "store/recover.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -11,17 +11,13 @@
 #include <string.h>
 #include <sys/xattr.h>
 
-#include "base/bytes.h"
 #include "base/log.h"
 #include "store/entry.h"
 #include "store/file.h"
 #include "store/part.h"
 #include "store/trash.h"
 
-typedef int entry_cb(void *ctx, int dir_fd, const char *name, const struct stat *st);
-
-/* Calls cb for each entry below dirfd/path. */
-static int each_entry(int dirfd_, const char *path, entry_cb *cb, void *ctx)
+int varve_recover_each(int dirfd_, const char *path, varve_recover_cb *cb, void *ctx)
 {
 	cleanup_closedir DIR *dir = NULL;
 	struct dirent *e;
@@ -55,7 +51,6 @@ struct loading {
 	struct varve_bucket *b; /* NULL: .staging/ or the skeleton */
 	unsigned place;
 	const char *class_name;
-	uint64_t top; /* highest st_ino seen */
 	struct varve_err *err;
 };
 
@@ -160,7 +155,7 @@ static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *
 
 static int load_dir(struct loading *l, int dir_fd, const char *name)
 {
-	return each_entry(dir_fd, name, load_one, l);
+	return varve_recover_each(dir_fd, name, load_one, l);
 }
 
 /* -- open/ -- */
@@ -187,7 +182,12 @@ static int load_class(void *ctx, int dir_fd, const char *name, const struct stat
 	if (!S_ISDIR(st->st_mode) || strlen(name) >= VARVE_CLASS_NAME_MAX)
 		return 0;
 	l->class_name = name;
-	return each_entry(dir_fd, name, load_tablet, l);
+	return varve_recover_each(dir_fd, name, load_tablet, l);
+}
+
+static bool is_on_hold(struct varve_store *s, const char *name)
+{
+	return faccessat(s->holds_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 int varve_recover_open(struct varve_store *s, const char *name, struct varve_bucket **ret,
@@ -210,11 +210,12 @@ int varve_recover_open(struct varve_store *s, const char *name, struct varve_buc
 	if (!b)
 		return -ENOMEM;
 	b->dir_made = true;
+	b->held = is_on_hold(s, name);
 	r = varve_bucket_root(s, b);
 	if (r == 0) {
 		l.b = b;
 		l.dir = b->root;
-		r = each_entry(s->open_fd, name, load_class, &l);
+		r = varve_recover_each(s->open_fd, name, load_class, &l);
 	}
 	if (r < 0) {
 		varve_bucket_forget_tree(s, b);
@@ -312,6 +313,20 @@ static int recover_open_bucket(void *ctx, int dir_fd, const char *name, const st
 
 /* -- sealed/ -- */
 
+/* ".BUCKET.tmp"; other hidden things are somebody's, and stay. */
+static bool is_half_sealed(const char *name)
+{
+	char bucket[VARVE_BUCKET_NAME_MAX];
+	size_t len = strlen(name);
+	int64_t start, end;
+
+	if (name[0] != '.' || len < 6 || len - 5 >= sizeof(bucket) ||
+	    strcmp(name + len - 4, ".tmp") != 0)
+		return false;
+	(void)snprintf(bucket, sizeof(bucket), "%.*s", (int)(len - 5), name + 1);
+	return varve_name_parse(bucket, &start, &end) == 0;
+}
+
 static int recover_sealed_bucket(void *ctx, int dir_fd, const char *name, const struct stat *st)
 {
 	struct loading *l = ctx;
@@ -320,7 +335,7 @@ static int recover_sealed_bucket(void *ctx, int dir_fd, const char *name, const 
 	struct varve_bucket *b;
 	int r;
 
-	if (name[0] == '.') {
+	if (is_half_sealed(name)) {
 		varve_info("recovery: 'sealed/%s' was being written and is done again", name);
 		return varve_remove_tree(dir_fd, name, true);
 	}
@@ -340,7 +355,7 @@ static int recover_sealed_bucket(void *ctx, int dir_fd, const char *name, const 
 	b->state = VARVE_BUCKET_SEALED;
 	b->files = facts.files;
 	b->bytes = facts.bytes;
-	b->held = faccessat(s->holds_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+	b->held = is_on_hold(s, name);
 	r = varve_sealed_load_tabs(s, b);
 	if (r < 0) {
 		varve_error("sealed bucket '%s' can't be listed: %s", name, strerror(-r));
@@ -406,7 +421,7 @@ static int load_skeleton(void *ctx, int dir_fd, const char *name, const struct s
 	if (r < 0)
 		return r;
 	l->dir = n;
-	r = each_entry(dir_fd, name, load_skeleton, l);
+	r = varve_recover_each(dir_fd, name, load_skeleton, l);
 	l->dir = up;
 	return r;
 }
@@ -441,44 +456,75 @@ struct joining {
 	int r;
 };
 
+/* The skeleton has something at this name that the bucket's is not: parts are what counts. */
+static int drop_from_skeleton(struct varve_store *s, struct varve_node *c, const char *as)
+{
+	cleanup_free char *path = varve_node_path(c, NULL);
+	int r;
+
+	if (!path)
+		return -ENOMEM;
+	varve_warning("'current/%s' is a %s with parts and a %s too; the %s is forgotten", path, as,
+		      c->kind == VARVE_KIND_STREAM ? "stream" : "directory",
+		      c->kind == VARVE_KIND_STREAM ? "stream" : "directory");
+	r = varve_remove_tree(s->tree_fd, path, false);
+	if (r < 0)
+		return r;
+	varve_tree_drop(s, c);
+	return 0;
+}
+
+/* Makes the skeleton's directory for d, dressed like d's own. */
+static int make_in_skeleton(struct varve_store *s, struct varve_node *up, struct varve_node *d,
+			    struct varve_node **ret)
+{
+	struct loading l = {.s = s, .dir = up};
+	cleanup_free char *path = varve_node_path(up, d->name);
+	cleanup_free char *from = NULL;
+	cleanup_close int src = -1;
+	cleanup_close int fd = -1;
+	uint64_t ino;
+	int base, r = path ? varve_ino_next(s, &ino) : -ENOMEM;
+
+	if (r < 0)
+		return r;
+	from = varve_node_where(s, d, NULL, (unsigned)__builtin_ctz(d->on_disk), &base);
+	if (!from)
+		return -ENOMEM;
+	if (mkdirat(s->tree_fd, path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	src = varve_openat(base, from, O_RDONLY | O_DIRECTORY, 0);
+	fd = varve_openat(s->tree_fd, path, O_RDONLY | O_DIRECTORY, 0);
+	if (src < 0 || fd < 0)
+		return src < 0 ? src : fd;
+	if (fchown(fd, d->attr.st_uid, d->attr.st_gid) < 0 && errno != EPERM)
+		return -errno;
+	r = varve_xattrs_copy(src, fd);
+	if (r == 0 && fchmod(fd, d->attr.st_mode & 07777) < 0)
+		r = -errno;
+	if (r == 0)
+		r = varve_ino_write_xattr(fd, ino);
+	return r < 0 ? r : add_loaded(&l, d->name, &d->attr, ino, VARVE_KIND_SDIR, ret);
+}
+
 static void join_one(void *ctx, struct varve_node *d)
 {
 	struct joining *j = ctx;
 	struct varve_store *s = j->s;
 	struct varve_node *up = j->sdir, *c;
-	cleanup_free char *path = NULL;
-	uint64_t ino;
+	bool is_dir = d->kind == VARVE_KIND_DDIR;
 
-	if (d->kind != VARVE_KIND_DDIR || j->r < 0)
+	if (j->r < 0)
 		return;
 	c = varve_node_child(up, d->name);
-	if (c && c->kind == VARVE_KIND_STREAM) {
-		varve_warning("'current/.../%s' is a directory with parts and a stream too; the stream is "
-			      "forgotten", d->name);
-		path = varve_node_path(c, NULL);
-		if (path)
-			(void)unlinkat(s->tree_fd, path, 0);
-		varve_node_unlink(s, c);
+	if (c && c->kind == (is_dir ? VARVE_KIND_STREAM : VARVE_KIND_SDIR)) {
+		j->r = drop_from_skeleton(s, c, is_dir ? "directory" : "file");
 		c = NULL;
-		free(steal_ptr(&path));
 	}
+	if (!is_dir || j->r < 0)
+		return;
 	if (!c) {
-		struct loading l = {.s = s, .dir = up};
-
-		path = varve_node_path(up, d->name);
-		j->r = path ? varve_ino_next(s, &ino) : -ENOMEM;
-		if (j->r == 0 && mkdirat(s->tree_fd, path, d->attr.st_mode & 07777) < 0 &&
-		    errno != EEXIST)
-			j->r = -errno;
-		if (j->r == 0)
-			j->r = add_loaded(&l, d->name, &d->attr, ino, VARVE_KIND_SDIR, &c);
-		if (j->r == 0) {
-			cleanup_close int fd =
-				varve_openat(s->tree_fd, path, O_RDONLY | O_DIRECTORY, 0);
-
-			if (fd >= 0 && fchown(fd, d->attr.st_uid, d->attr.st_gid) == 0)
-				j->r = varve_ino_write_xattr(fd, ino);
-		}
+		j->r = make_in_skeleton(s, up, d, &c);
 		if (j->r < 0)
 			return;
 	}
@@ -490,118 +536,7 @@ static void join_one(void *ctx, struct varve_node *d)
 	j->sdir = up;
 }
 
-/* -- numbers and clock -- */
-
-static int highest_in_bucket(void *ctx, int dir_fd, const char *name, const struct stat *st)
-{
-	struct loading *l = ctx;
-	struct varve_bucket *b = varve_bucket_new(name, 0, 0, 0);
-
-	(void)dir_fd;
-	if (!b)
-		return -ENOMEM;
-	if (S_ISDIR(st->st_mode) && name[0] != '.' && varve_sealed_load_tabs(l->s, b) == 0)
-		for (uint32_t t = 0; t < b->n_tabs; t++) {
-			struct varve_segment *seg;
-			struct varve_member m;
-
-			if (varve_sealed_segment(l->s, b, t, &seg) < 0)
-				continue;
-			for (uint32_t k = 0; k < varve_index_count(varve_segment_index(seg)); k++) {
-				varve_index_member(varve_segment_index(seg), k, &m);
-				if (m.ino > l->top)
-					l->top = m.ino;
-			}
-			varve_segment_unref(seg);
-		}
-	varve_bucket_unref(l->s, b);
-	return 0;
-}
-
-static uint64_t highest_in_segments(struct varve_store *s)
-{
-	struct loading l = {.s = s};
-
-	(void)each_entry(s->sealed_fd, ".", highest_in_bucket, &l);
-	return l.top;
-}
-
-static int one_entry(void *ctx, int dir_fd, const char *name, const struct stat *st)
-{
-	(void)ctx;
-	(void)dir_fd;
-	(void)name;
-	(void)st;
-	return 1;
-}
-
-static bool has_entries(int fd)
-{
-	return each_entry(fd, ".", one_entry, NULL) == 1;
-}
-
-/* The counter. Where it is lost, numbers go on beyond everything that can be seen, by a wide margin:
- * what is in the segments is looked at before anything gets a new number. */
-static int recover_counter(struct varve_store *s, struct varve_err *err)
-{
-	unsigned char b[8];
-	size_t len = sizeof(b);
-	struct stat st;
-	bool fresh = fstatat(s->meta_fd, "ino", &st, AT_SYMLINK_NOFOLLOW) < 0;
-	uint64_t top = VARVE_FIRST_INO;
-	int r = varve_slots_open(s->meta_fd, "ino", "VARVEINO", sizeof(b), &s->ino_slots, err);
-
-	if (r < 0)
-		return r;
-	r = varve_slots_read(s->ino_slots, b, &len);
-	if (r < 0 && r != -ENOENT && r != -EBADMSG)
-		return varve_err_wrap(err, r, "meta/ino");
-	if (r == 0 && len == sizeof(b)) {
-		top = varve_get_le64(b);
-	} else if (!fresh || has_entries(s->sealed_fd)) {
-		top = highest_in_segments(s) + (UINT64_C(1) << 32);
-		varve_warning("'meta/ino' is lost: file numbers go on at %llu",
-			      (unsigned long long)top);
-	}
-	atomic_store(&s->next_ino, top);
-	atomic_store(&s->reserved_ino, top);
-	return varve_ino_ready(s);
-}
-
-#define CLOCK_RECORD_BYTES 32
-
-static int recover_clock(struct varve_store *s, int64_t *ret_start, struct varve_err *err)
-{
-	unsigned char b[CLOCK_RECORD_BYTES];
-	size_t len = sizeof(b);
-	int64_t mark = 0;
-	int r = varve_slots_open(s->meta_fd, "clock", "VARVECLK", sizeof(b), &s->clock_slots, err);
-
-	*ret_start = INT64_MIN;
-	if (r < 0)
-		return r;
-	r = varve_slots_read(s->clock_slots, b, &len);
-	if (r == 0 && len == sizeof(b)) {
-		mark = (int64_t)varve_get_le64(b);
-		*ret_start = (int64_t)varve_get_le64(b + 8);
-		s->serial_base = varve_get_le64(b + 16);
-		s->serial_n = varve_get_le64(b + 24);
-	} else if (r == -EBADMSG) {
-		varve_warning("'meta/clock' is damaged: the wall clock is believed as it is");
-	} else if (r < 0 && r != -ENOENT) {
-		return varve_err_wrap(err, r, "meta/clock");
-	}
-	varve_timekeeper_start(&s->time, mark, s->policy.clock_trust_ns,
-			       varve_clock_realtime(s->clock), varve_clock_boottime(s->clock),
-			       s->clock->synchronised(s->clock->ctx));
-	if (s->time.state == VARVE_TIME_UNTRUSTED)
-		varve_warning("the clock is far ahead of when this store was last used and is not believed "
-			      "yet: nothing is cut and nothing expires; 'varve clock accept' ends that");
-	else if (s->time.state == VARVE_TIME_BEHIND)
-		varve_warning("the clock is behind when this store was last used: the open bucket stays "
-			      "until it has caught up");
-	return 0;
-}
+/* -- which bucket is current -- */
 
 /* The bucket that now is in goes on; all others are closing. */
 static int choose_current(struct varve_store *s, int64_t kept_start)
@@ -630,6 +565,9 @@ static int choose_current(struct varve_store *s, int64_t kept_start)
 		s->serial_base = base;
 		s->serial_n = n;
 	}
+	/* Also one that holds nothing yet, and so is not in open/. */
+	if (r == 0)
+		s->current->held = is_on_hold(s, s->current->name);
 	return r;
 }
 
@@ -686,27 +624,27 @@ int varve_recover(struct varve_store *s, struct varve_err *err)
 	struct loading l = {.s = s, .err = err};
 	struct joining j;
 	int64_t kept_start;
-	int r = recover_counter(s, err);
+	int r = varve_recover_clock(s, &kept_start, err);
 
 	if (r == 0)
-		r = recover_clock(s, &kept_start, err);
+		r = varve_recover_counter(s, err);
 	if (r == 0)
-		r = each_entry(s->sealed_fd, ".", recover_sealed_bucket, &l);
+		r = varve_recover_each(s->sealed_fd, ".", recover_sealed_bucket, &l);
 	if (r == 0)
 		r = audit_seals(s);
 	l.dir = s->current_dir;
 	if (r == 0)
-		r = each_entry(s->tree_fd, ".", load_skeleton, &l);
+		r = varve_recover_each(s->tree_fd, ".", load_skeleton, &l);
 	if (r == 0)
 		varve_node_each(s->current_dir, give_serial, s);
 	if (r == 0)
-		r = each_entry(s->open_fd, ".", recover_open_bucket, &l);
+		r = varve_recover_each(s->open_fd, ".", recover_open_bucket, &l);
 	if (r == 0)
 		r = choose_current(s, kept_start);
 	l.dir = s->staging_dir;
 	l.b = NULL;
 	if (r == 0)
-		r = each_entry(s->staging_fd, ".", load_one, &l);
+		r = varve_recover_each(s->staging_fd, ".", load_one, &l);
 	if (r == 0)
 		r = varve_trash_each(s->trash_fd, audit_trash, s);
 	if (r < 0)

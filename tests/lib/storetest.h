@@ -1058,6 +1058,23 @@ T_FN int t_drop(struct tstore *t, const char *bucket)
 	return varve_store_drop(t->s, &t_root, bucket, &err);
 }
 
+/* As retention does, once it has chosen. */
+T_FN int t_expire(struct tstore *t, const char *bucket)
+{
+	struct varve_bucket *b = t_find(t, bucket);
+	struct varve_err err = {.msg = ""};
+	int r;
+
+	{
+		guard(&t->s->ns);
+		(void)varve_bucket_ref(b);
+	}
+	r = varve_drop_bucket(t->s, b, VARVE_CAUSE_KEEP, NULL, 1, &err);
+	guard(&t->s->ns);
+	varve_bucket_unref(t->s, b);
+	return r;
+}
+
 T_FN void t_reap(struct tstore *t)
 {
 	bool more = true;

@@ -1,0 +1,17 @@
+/* What recovery's modules share. Private to store/; all at open, when nobody else is there. */
+#pragma once
+
+#include "store/core.h"
+
+/* Calls cb for each entry of the directory dirfd/path ("." itself); stops at a result other than 0
+ * and returns it. dir_fd is the directory's. */
+typedef int varve_recover_cb(void *ctx, int dir_fd, const char *name, const struct stat *st);
+int varve_recover_each(int dirfd, const char *path, varve_recover_cb *cb, void *ctx);
+
+/* Opens meta/clock and begins to keep time; *ret_start: the start of the bucket whose run of stream
+ * numbers it noted, INT64_MIN: none. */
+int varve_recover_clock(struct varve_store *s, int64_t *ret_start, struct varve_err *err);
+
+/* Opens meta/ino; after the clock. Where the counter is lost, numbers go on beyond everything that can
+ * be seen, by a wide margin. */
+int varve_recover_counter(struct varve_store *s, struct varve_err *err);
