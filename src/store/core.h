@@ -170,6 +170,7 @@ struct varve_handle {
 	int flags; /* open(2)'s */
 	bool dated; /* opened by the dated path */
 	bool readable, writable;
+	bool on_sealed; /* opened on a file that was sealed already */
 
 	pthread_mutex_t lock; /* "handle": all below */
 	struct varve_node *file; /* referenced; changed under lock and ns; moves to successors */
@@ -246,6 +247,9 @@ struct varve_store {
 	atomic_uint_fast64_t trash_allocated;
 	atomic_uint_fast64_t faults;
 	uint64_t tick; /* keeper only */
+	pthread_cond_t made_room; /* with ns: the keeper has looked for room since it was asked */
+	uint64_t room_asked, room_looked; /* ns; counts */
+	bool near_short;	  /* keeper only: looks more often */
 	atomic_bool purge; /* the volume runs short: what is in the trash goes at once */
 	bool short_logged; /* keeper only: the volume runs short and nothing is left to drop: said */
 };
@@ -288,6 +292,8 @@ int64_t varve_believed_now(struct varve_store *s); /* takes a reading of the clo
 uint64_t varve_ino_take(struct varve_store *s); /* memory only; 0: none is reserved, call ready */
 int varve_ino_ready(struct varve_store *s);	/* reserves more when few are left; I/O; ns not held */
 int varve_ino_next(struct varve_store *s, uint64_t *ret); /* may do I/O; ns not held */
+/* Moves the counter beyond a number that came from elsewhere (a segment copied by hand). */
+void varve_ino_beyond(struct varve_store *s, uint64_t ino);
 /* Takes a run of numbers for the streams of a new current bucket; mutate held, ns not. */
 int varve_ino_streams(struct varve_store *s, uint64_t *ret_base, uint64_t *ret_n);
 int varve_ino_read_xattr(int fd, uint64_t *ret); /* -ENODATA */
@@ -378,6 +384,14 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b); /* sealer 
 int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_drop_cause cause,
 		      const struct varve_caller *who, int64_t cutoff_ns, struct varve_err *err);
 int varve_retention_step(struct varve_store *s); /* keeper thread: applies policy now */
+uint64_t varve_bucket_allocated(struct varve_bucket *b); /* on disk; ns held */
+/* A bucket that was dropped by hand, out of s->dropped, with its reference; NULL; ns held. */
+struct varve_bucket *varve_dropped_take(struct varve_store *s, const char *name);
+/* A writer met ENOSPC: has policy make room, now. Waits until that was tried, a few seconds at most;
+ * true: room was made, or may have been. No lock but handle.lock may be held. */
+bool varve_make_room(struct varve_store *s);
+/* Puts the parts of a bucket that stands sealed on their way out; mutate not needed. */
+int varve_parts_to_trash(struct varve_store *s, const char *bucket);
 void varve_retention_show(struct varve_store *s, struct varve_status *st); /* goes_by, goes_ns, volume */
 int varve_reaper_step(struct varve_store *s, bool *ret_more); /* reaper thread: empties the trash */
 /* Writes VARVE_XATTR_BUCKET onto a bucket's directory. */

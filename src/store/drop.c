@@ -1,5 +1,5 @@
 /*
- * Dropping, undropping, holding; retention's hand; emptying the trash.
+ * Dropping, undropping, holding. Policy's drops come from expire.c; the trash is emptied by reaper.c.
  *
  * A drop is one rename into trash/, made durable, then an audit line. What it costs does not depend
  * on what the bucket holds: counts are noted on the bucket's directory when it is sealed.
@@ -137,7 +137,7 @@ static int claim(struct varve_store *s, struct varve_bucket *b, struct varve_err
 	return 0;
 }
 
-static uint64_t allocated_of(struct varve_bucket *b)
+uint64_t varve_bucket_allocated(struct varve_bucket *b)
 {
 	uint64_t sum = 0;
 
@@ -229,7 +229,7 @@ int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_
 			counts[0] = b->files;
 			counts[1] = b->bytes;
 		}
-		size = allocated_of(b);
+		size = varve_bucket_allocated(b);
 	}
 	(void)snprintf(tn.bucket, sizeof(tn.bucket), "%s", b->name);
 	(void)snprintf(tn.class_name, sizeof(tn.class_name), "%s", s->places[0].class_name);
@@ -291,6 +291,34 @@ int varve_store_drop(struct varve_store *s, const struct varve_caller *who, cons
 	return r;
 }
 
+int varve_parts_to_trash(struct varve_store *s, const char *bucket)
+{
+	struct varve_trash_name tn = {.state = VARVE_BUCKET_CLOSING, .cause = VARVE_CAUSE_SEALED,
+				      .uid = -1, .pid = -1};
+	char name[VARVE_TRASH_NAME_MAX], trash[VARVE_TRASH_NAME_MAX + 8];
+	uint64_t size = 0;
+	int r;
+
+	(void)snprintf(tn.bucket, sizeof(tn.bucket), "%s", bucket);
+	(void)snprintf(tn.class_name, sizeof(tn.class_name), "%s", s->places[0].class_name);
+	{
+		guard(&s->ns);
+		tn.time_ns = s->time.believed_ns;
+	}
+	r = varve_trash_format(&tn, name);
+	if (r < 0)
+		return r;
+	/* Gone from the first moment: nothing can bring parts back beside their segment. */
+	varve_trash_gone(name, trash);
+	if (varve_tree_allocated(s->open_fd, bucket, &size) == 0)
+		(void)atomic_fetch_add(&s->trash_allocated, size);
+	if (renameat2(s->open_fd, bucket, s->trash_fd, trash, RENAME_NOREPLACE) < 0)
+		return errno == EEXIST ? varve_remove_tree(s->open_fd, bucket, true) : -errno;
+	guard(&s->ns);
+	(void)pthread_cond_signal(&s->wake_reaper);
+	return 0;
+}
+
 /* -- undrop -- */
 
 struct find_trash {
@@ -314,7 +342,7 @@ static int find_in_trash(void *ctx, const char *name, const struct varve_trash_n
 	return 0;
 }
 
-static struct varve_bucket *take_dropped(struct varve_store *s, const char *name)
+struct varve_bucket *varve_dropped_take(struct varve_store *s, const char *name)
 {
 	for (uint32_t i = 0; i < s->n_dropped; i++) {
 		struct varve_bucket *b = s->dropped[i];
@@ -339,7 +367,7 @@ static int relist_sealed(struct varve_store *s, const char *name)
 		return r;
 	{
 		guard(&s->ns);
-		b = take_dropped(s, name);
+		b = varve_dropped_take(s, name);
 	}
 	if (!b) {
 		b = varve_bucket_new(name, facts.start_ns, facts.end_ns, facts.ino);
@@ -454,260 +482,4 @@ int varve_store_hold(struct varve_store *s, const struct varve_caller *who, cons
 	audit(s, &line);
 	varve_info("bucket '%s' is %s", bucket, on ? "on hold" : "off hold");
 	return 0;
-}
-
-/* -- retention -- */
-
-static uint64_t meta_bytes(struct varve_store *s)
-{
-	struct stat st;
-	uint64_t sum = atomic_load(&s->staging_allocated);
-
-	if (fstatat(s->dirfd, "audit.jsonl", &st, 0) == 0)
-		sum += (uint64_t)st.st_blocks * 512;
-	if (fstatat(s->meta_fd, "ballast", &st, 0) == 0)
-		sum += (uint64_t)st.st_blocks * 512;
-	return sum;
-}
-
-/* What retention works on, buckets referenced. */
-struct plan {
-	struct varve_retention_input in;
-	struct varve_retention_item *items;
-	struct varve_bucket **buckets;
-	size_t n;
-};
-
-static void plan_done(struct varve_store *s, struct plan *p)
-{
-	guard(&s->ns);
-	for (size_t i = 0; i < p->n; i++)
-		varve_bucket_unref(s, p->buckets[i]);
-	free(p->items);
-	free(p->buckets);
-}
-
-static int plan_make(struct varve_store *s, struct plan *p)
-{
-	struct statvfs vfs;
-
-	if (fstatvfs(s->dirfd, &vfs) < 0)
-		return -errno;
-	p->in.meta_bytes = meta_bytes(s);
-	p->in.volume_bytes = (uint64_t)vfs.f_blocks * vfs.f_frsize;
-	p->in.free_bytes = (uint64_t)vfs.f_bavail * vfs.f_frsize + atomic_load(&s->trash_allocated);
-	guard(&s->ns);
-	p->in.now_ns = varve_believed_now(s);
-	p->in.time_trusted = s->time.state != VARVE_TIME_UNTRUSTED;
-	p->items = calloc(s->n_buckets + 1, sizeof(*p->items));
-	p->buckets = calloc(s->n_buckets + 1, sizeof(*p->buckets));
-	if (!p->items || !p->buckets)
-		return -ENOMEM;
-	for (uint32_t i = 0; i < s->n_buckets; i++) {
-		struct varve_bucket *b = s->buckets[i];
-
-		p->buckets[p->n] = varve_bucket_ref(b);
-		p->items[p->n++] = (struct varve_retention_item){
-			.name = b->name, .start_ns = b->start_ns, .end_ns = b->end_ns,
-			.state = b->state, .held = b->held || b->dropping,
-			.allocated = allocated_of(b)};
-	}
-	(void)varve_retention_plan(&s->policy, &p->in, p->items, p->n);
-	return 0;
-}
-
-static uint64_t min_free(const struct varve_store *s, const struct plan *p)
-{
-	uint64_t want = s->policy.min_free_bytes;
-
-	if (s->policy.min_free_fraction > 0)
-		want = (uint64_t)(s->policy.min_free_fraction * (double)p->in.volume_bytes);
-	return want;
-}
-
-/* When the volume runs short, what is in the trash goes first. */
-static void watch_volume(struct varve_store *s, const struct plan *p)
-{
-	uint64_t trash = atomic_load(&s->trash_allocated);
-	bool is_short = p->in.free_bytes - trash < min_free(s, p);
-	bool any = false;
-
-	for (size_t i = 0; i < p->n; i++)
-		any = any || p->items[i].cause != VARVE_CAUSE_NONE;
-	if (is_short && trash) {
-		atomic_store(&s->purge, true);
-		guard(&s->ns);
-		(void)pthread_cond_signal(&s->wake_reaper);
-	}
-	if (is_short && !trash && !any && !s->short_logged) {
-		s->short_logged = true;
-		varve_warning("the volume runs short and policy leaves nothing to drop: writers will meet "
-			      "'no space left'; free some room, or see 'varve retention'");
-	}
-	if (!is_short) {
-		s->short_logged = false;
-		(void)varve_ballast_make(s);
-	}
-}
-
-static int64_t cutoff_of(const struct varve_store *s, const struct varve_retention_item *it,
-			 int64_t now)
-{
-	return it->cause == VARVE_CAUSE_KEEP ? now - s->policy.keep_ns : it->end_ns;
-}
-
-int varve_retention_step(struct varve_store *s)
-{
-	struct plan p = {0};
-	int r = plan_make(s, &p);
-
-	for (size_t i = 0; r == 0 && i < p.n; i++) {
-		struct varve_err err = {.msg = ""};
-		int d;
-
-		if (p.items[i].cause == VARVE_CAUSE_NONE)
-			continue;
-		d = varve_drop_bucket(s, p.buckets[i], p.items[i].cause, NULL,
-				      cutoff_of(s, &p.items[i], p.in.now_ns), &err);
-		if (d < 0 && d != -EBUSY && d != -ENOENT)
-			varve_error("%s", err.msg);
-	}
-	if (r == 0)
-		watch_volume(s, &p);
-	plan_done(s, &p);
-	return r;
-}
-
-/* What status shows of the plan, into the n buckets of st in the same order. */
-void varve_retention_show(struct varve_store *s, struct varve_status *st)
-{
-	struct plan p = {0};
-
-	if (plan_make(s, &p) == 0) {
-		st->volume_bytes = p.in.volume_bytes;
-		st->free_bytes = p.in.free_bytes;
-		st->store_bytes += p.in.meta_bytes;
-		for (unsigned i = 0, k = 0; i < st->n_buckets; i++) {
-			while (k < p.n && strcmp(p.items[k].name, st->buckets[i].name) != 0)
-				k++;
-			if (k == p.n)
-				break;
-			st->buckets[i].goes_by = p.items[k].cause != VARVE_CAUSE_NONE
-							 ? p.items[k].cause
-						 : p.items[k].when_ns != INT64_MAX ? VARVE_CAUSE_KEEP
-										   : VARVE_CAUSE_NONE;
-			st->buckets[i].goes_ns = p.items[k].when_ns;
-		}
-	}
-	plan_done(s, &p);
-}
-
-/* -- the trash -- */
-
-struct reap {
-	struct varve_store *s;
-	int64_t now_ns;
-	bool purge;
-	bool more; /* something is left that can go already */
-	bool any;  /* something is left */
-};
-
-static bool still_read(struct varve_store *s, const char *bucket)
-{
-	/* Whoever reads a dropped bucket holds its segments: they are cut down only when nobody
-	 * can. */
-	guard(&s->ns);
-	for (uint32_t i = 0; i < s->n_handles; i++) {
-		struct varve_handle *h = s->handles[i];
-
-		if (h && h->file && h->file->bucket && !strcmp(h->file->bucket->name, bucket))
-			return true;
-	}
-	return false;
-}
-
-static int reap_one(void *ctx, const char *name, const struct varve_trash_name *parsed)
-{
-	struct reap *rp = ctx;
-	struct varve_store *s = rp->s;
-	struct varve_bucket *b;
-	bool back;
-	int r;
-
-	if (parsed->cause == VARVE_CAUSE_HAND && !rp->purge && !varve_trash_is_gone(name) &&
-	    parsed->time_ns + s->policy.undrop_ns > rp->now_ns) {
-		rp->any = true;
-		return 0;
-	}
-	{
-		guard(&s->ns);
-		b = take_dropped(s, parsed->bucket);
-		varve_bucket_unref(s, b);
-	}
-	r = varve_trash_remove(s->trash_fd, name, still_read(s, parsed->bucket),
-			       VARVE_NS_PER_S / 5);
-	if (r < 0) {
-		varve_error("'trash/%s' can't be removed: %s", name, strerror(-r));
-		return 0;
-	}
-	if (r > 0)
-		rp->more = true;
-	{
-		guard(&s->ns);
-		back = varve_bucket_find(s, parsed->bucket) != NULL;
-	}
-	if (r == 0 && !back && varve_tombs_remove(s->tombs_fd, parsed->bucket) < 0)
-		varve_error("'meta/tombs/%s' can't be removed", parsed->bucket);
-	return r > 0 ? 1 : 0;
-}
-
-int varve_reaper_step(struct varve_store *s, bool *ret_more)
-{
-	struct reap rp = {.s = s, .purge = atomic_exchange(&s->purge, false)};
-	uint64_t bytes = 0;
-	int r;
-
-	{
-		guard(&s->ns);
-		rp.now_ns = varve_believed_now(s);
-	}
-	/* An undrop must not find half of what it renames. */
-	{
-		guard(&s->trash);
-		r = varve_trash_each(s->trash_fd, reap_one, &rp);
-	}
-	if (varve_tree_allocated(s->dirfd, "trash", &bytes) == 0)
-		atomic_store(&s->trash_allocated, rp.any || rp.more ? bytes : 0);
-	*ret_more = rp.more;
-	return r < 0 ? r : 0;
-}
-
-void *varve_reaper_main(void *arg)
-{
-	struct varve_store *s = arg;
-	bool more = true;
-
-	/* Idle I/O class: giving space back waits for everybody else. */
-	(void)syscall(SYS_ioprio_set, 1, 0, 3 << 13);
-	for (;;) {
-		struct timespec until;
-		bool waiting;
-
-		{
-			guard(&s->ns);
-			waiting = atomic_load(&s->trash_allocated) > 0;
-			(void)clock_gettime(CLOCK_MONOTONIC, &until);
-			until.tv_sec += 1;
-			if (!s->stopping && !more && !atomic_load(&s->purge)) {
-				if (waiting)
-					(void)pthread_cond_timedwait(&s->wake_reaper, &s->ns, &until);
-				else
-					(void)pthread_cond_wait(&s->wake_reaper, &s->ns);
-			}
-			if (s->stopping)
-				return NULL;
-		}
-		if (varve_reaper_step(s, &more) < 0)
-			more = false;
-	}
 }

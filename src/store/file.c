@@ -261,6 +261,7 @@ static int open_sealed(struct varve_store *s, struct varve_node *n, struct varve
 		return r;
 	varve_index_member(varve_segment_index(h->seg), n->member, &m);
 	h->member = n->member;
+	h->on_sealed = true;
 	return S_ISREG(m.mode) ? 0 : S_ISDIR(m.mode) ? -EISDIR : -ELOOP;
 }
 
@@ -370,7 +371,7 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 		guard(&h->lock);
 		struct varve_node *f = h->file;
 
-		if (f && !h->seg) {
+		if (f && !h->on_sealed) {
 			{
 				guard(&s->ns);
 				part = f->part ? varve_part_ref(f->part) : NULL;
@@ -464,7 +465,7 @@ int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t
 		return -EBADF;
 	guard(&h->lock);
 	f = h->file;
-	r = !h->writable || h->seg ? -EBADF : varve_file_part(s, f, &part);
+	r = !h->writable ? -EBADF : varve_file_part(s, f, &part);
 	if (r == -ENODATA || r == 0) {
 		uint64_t size = part && fstat(part->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 

@@ -50,10 +50,10 @@ static int reserve(struct varve_store *s, uint64_t want)
 
 int varve_ino_ready(struct varve_store *s)
 {
-	if (atomic_load(&s->reserved_ino) - atomic_load(&s->next_ino) >= INO_LOW)
+	if (atomic_load(&s->reserved_ino) >= atomic_load(&s->next_ino) + INO_LOW)
 		return 0;
 	guard(&s->inos);
-	if (atomic_load(&s->reserved_ino) - atomic_load(&s->next_ino) >= INO_LOW)
+	if (atomic_load(&s->reserved_ino) >= atomic_load(&s->next_ino) + INO_LOW)
 		return 0;
 	return reserve(s, 0);
 }
@@ -74,6 +74,16 @@ int varve_ino_next(struct varve_store *s, uint64_t *ret)
 	}
 }
 
+void varve_ino_beyond(struct varve_store *s, uint64_t ino)
+{
+	uint64_t next = atomic_load(&s->next_ino);
+
+	/* Past what is reserved, the next take finds none and reserves anew. */
+	while (next <= ino && ino < VARVE_INO_LIMIT &&
+	       !atomic_compare_exchange_weak(&s->next_ino, &next, ino + 1))
+		;
+}
+
 int varve_ino_streams(struct varve_store *s, uint64_t *ret_base, uint64_t *ret_n)
 {
 	uint64_t n, base;
@@ -85,7 +95,7 @@ int varve_ino_streams(struct varve_store *s, uint64_t *ret_base, uint64_t *ret_n
 	guard(&s->inos);
 	base = atomic_load(&s->next_ino);
 	do
-		if (atomic_load(&s->reserved_ino) - base < n) {
+		if (atomic_load(&s->reserved_ino) < base + n) {
 			int r = reserve(s, n);
 
 			if (r < 0)

@@ -97,11 +97,14 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 
 /* -- writing -- */
 
+#define ROOM_TRIES 4
+
 /* Moves the handle to its file's successor; handle.lock held. */
 static int move_on(struct varve_store *s, struct varve_handle *h)
 {
 	struct varve_node **unsynced = NULL;
 	struct varve_node *old = h->file;
+	struct varve_segment *seg;
 	struct varve_part *part;
 	struct stat st;
 	bool have = false;
@@ -128,8 +131,11 @@ static int move_on(struct varve_store *s, struct varve_handle *h)
 			unsynced[h->n_unsynced++] = old;
 		else
 			varve_node_unref(s, old);
+		seg = h->seg;
+		h->seg = NULL;
 	}
 	varve_part_unref(part);
+	varve_segment_unref(seg);
 	h->dirty = false;
 	return 0;
 }
@@ -324,11 +330,11 @@ ssize_t varve_store_write(struct varve_store *s, uint64_t fh, const void *buf, s
 	struct varve_handle *h = varve_handle_get(s, fh);
 	size_t done = 0;
 	bool staging;
-	int r = 0;
+	int r = 0, tries = 0;
 
 	if (!h)
 		return -EBADF;
-	if (!h->writable || h->is_dir || h->seg) {
+	if (!h->writable || h->is_dir) {
 		varve_handle_put(s, h);
 		return -EBADF;
 	}
@@ -350,6 +356,9 @@ ssize_t varve_store_write(struct varve_store *s, uint64_t fh, const void *buf, s
 
 		r = write_step(s, h, (const char *)buf + done, size - done, &n);
 		done += n;
+		/* Policy may drop something before the writer hears of a full disk. */
+		if (r == -ENOSPC && !done && ++tries < ROOM_TRIES && varve_make_room(s))
+			r = 0;
 	}
 	/* What was taken counts even if the rest was not: the caller is told by a short write. */
 	if (done) {

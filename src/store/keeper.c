@@ -13,6 +13,9 @@
 /* A restart after power loss must not find the mark too old to be of use. */
 #define KEEP_MARK_EVERY_NS (INT64_C(60) * VARVE_NS_PER_S)
 
+/* While the volume is near to run short it is looked at more often. */
+#define LOOK_AGAIN_NS (VARVE_NS_PER_S / 10)
+
 static void wait_ns(struct varve_store *s, int64_t ns)
 {
 	struct timespec until;
@@ -24,7 +27,7 @@ static void wait_ns(struct varve_store *s, int64_t ns)
 		until.tv_sec++;
 		until.tv_nsec -= (long)VARVE_NS_PER_S;
 	}
-	if (!s->stopping)
+	if (ns > 0 && !s->stopping)
 		(void)pthread_cond_timedwait(&s->wake_keeper, &s->ns, &until);
 }
 
@@ -32,6 +35,11 @@ static void wait_ns(struct varve_store *s, int64_t ns)
 static int64_t next_due(struct varve_store *s, int64_t now)
 {
 	int64_t due = varve_clock_step_ns();
+
+	if (s->room_asked != s->room_looked)
+		return 0;
+	if (s->near_short && due > LOOK_AGAIN_NS)
+		due = LOOK_AGAIN_NS;
 
 	if (s->time.state == VARVE_TIME_GOOD && s->current->end_ns - now < due)
 		due = s->current->end_ns - now;
@@ -138,6 +146,7 @@ void *varve_keeper_main(void *arg)
 	int64_t checked = 0;
 
 	for (;;) {
+		uint64_t asked;
 		int64_t boot;
 
 		{
@@ -147,12 +156,18 @@ void *varve_keeper_main(void *arg)
 			wait_ns(s, next_due(s, varve_believed_now(s)));
 			if (s->stopping)
 				return NULL;
+			asked = s->room_asked;
 		}
 		tick(s);
 		boot = varve_clock_boottime(s->clock);
-		if (boot - checked >= VARVE_NS_PER_S * 9 / 10) {
+		if (boot - checked >= (s->near_short ? LOOK_AGAIN_NS : VARVE_NS_PER_S) * 9 / 10 ||
+		    asked != s->room_looked) {
 			checked = boot;
 			(void)varve_retention_step(s);
+			guard(&s->ns);
+			s->room_looked = asked;
+			(void)pthread_cond_signal(&s->wake_reaper);
+			(void)pthread_cond_broadcast(&s->made_room);
 		}
 	}
 }

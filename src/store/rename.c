@@ -467,7 +467,7 @@ static void list_one(void *ctx, struct varve_node *n)
 		l->nodes = more;
 		l->size = size;
 	}
-	l->nodes[l->n++] = n;
+	l->nodes[l->n++] = varve_node_ref(n);
 }
 
 /* x, an XDIR, becomes an SDIR below sdir_up, with a DDIR below ddir_up, and all in it likewise. The
@@ -528,6 +528,11 @@ static int publish_dir(struct varve_store *s, struct varve_node *x, struct varve
 
 			r = keep ? publish_dir(s, l.nodes[i], x, d, keep) : -ENOMEM;
 		}
+	{
+		guard(&s->ns);
+		for (size_t i = 0; i < l.n; i++)
+			varve_node_unref(s, l.nodes[i]);
+	}
 	free(l.nodes);
 	return r;
 }

@@ -15,6 +15,8 @@ const char *varve_cause_name(enum varve_drop_cause cause)
 		return "min-free";
 	case VARVE_CAUSE_HAND:
 		return "hand";
+	case VARVE_CAUSE_SEALED:
+		return "sealed";
 	}
 	return "?";
 }

@@ -16,6 +16,7 @@ enum varve_drop_cause {
 	VARVE_CAUSE_MAX_BUCKETS,
 	VARVE_CAUSE_MIN_FREE,
 	VARVE_CAUSE_HAND,
+	VARVE_CAUSE_SEALED, /* in the trash only: the parts of a bucket that stands sealed */
 };
 
 const char *varve_cause_name(enum varve_drop_cause cause); /* "keep", "max-size", ..., "hand" */

@@ -69,6 +69,21 @@ static void thin_out(struct varve_store *s)
 	s->n_open_segments = open;
 }
 
+/* A segment may have come from another store: what it numbers is not to be given out again. */
+static uint64_t highest_ino(struct varve_segment *seg)
+{
+	const struct varve_index *ix = varve_segment_index(seg);
+	struct varve_member m;
+	uint64_t top = 0;
+
+	for (uint32_t i = 0; i < varve_index_count(ix); i++) {
+		varve_index_member(ix, i, &m);
+		if (m.ino > top)
+			top = m.ino;
+	}
+	return top;
+}
+
 int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t tab,
 			 struct varve_segment **ret)
 {
@@ -97,6 +112,7 @@ int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t
 					    "tells what is left of it", path, err.msg);
 			}
 			if (r == 0) {
+				varve_ino_beyond(s, highest_ino(t->seg));
 				guard(&s->ns);
 				many = ++s->n_open_segments > OPEN_SEGMENTS_MAX;
 			} else if (t->bad) {

@@ -380,7 +380,7 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b)
 	items_done(&it);
 	log_seal(s, b, &sum, varve_clock_boottime(s->clock) - began);
 	varve_crash_point("seal.audited");
-	r = varve_remove_tree(s->open_fd, b->name, false);
+	r = varve_parts_to_trash(s, b->name);
 	if (r < 0)
 		varve_error("the parts of sealed bucket '%s' can't be removed: %s; the next mount tries "
 			    "again", b->name, strerror(-r));

@@ -96,10 +96,16 @@ static int may_create(int dirfd_, const char *path, struct varve_err *err)
 	return 0;
 }
 
+/* Those two are seen in the mount, with their modes. */
+static mode_t folder_mode(const char *name)
+{
+	return !strcmp(name, "tree") || !strcmp(name, "staging") ? 0755 : 0700;
+}
+
 static int make_folders(int dirfd_, const char *path, struct varve_err *err)
 {
 	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
-		if (mkdirat(dirfd_, folders[i], 0700) < 0 && errno != EEXIST)
+		if (mkdirat(dirfd_, folders[i], folder_mode(folders[i])) < 0 && errno != EEXIST)
 			return varve_err_set(err, -errno, "'%s/%s' can't be made: %s", path, folders[i],
 					     strerror(errno));
 	return 0;
@@ -269,6 +275,7 @@ static void init_locks(struct varve_store *s)
 	(void)pthread_cond_init(&s->wake_sealer, &monotonic);
 	(void)pthread_cond_init(&s->wake_reaper, &monotonic);
 	(void)pthread_cond_init(&s->sealed_one, &monotonic);
+	(void)pthread_cond_init(&s->made_room, &monotonic);
 	(void)pthread_condattr_destroy(&monotonic);
 }
 
@@ -396,6 +403,7 @@ static void stop_threads(struct varve_store *s)
 		(void)pthread_cond_broadcast(&s->wake_sealer);
 		(void)pthread_cond_broadcast(&s->wake_reaper);
 		(void)pthread_cond_broadcast(&s->sealed_one);
+		(void)pthread_cond_broadcast(&s->made_room);
 	}
 	if (!s->threads_run)
 		return;

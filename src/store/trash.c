@@ -15,7 +15,7 @@
 
 static const enum varve_drop_cause causes[] = {VARVE_CAUSE_KEEP, VARVE_CAUSE_MAX_SIZE,
 					       VARVE_CAUSE_MAX_BUCKETS, VARVE_CAUSE_MIN_FREE,
-					       VARVE_CAUSE_HAND};
+					       VARVE_CAUSE_HAND, VARVE_CAUSE_SEALED};
 
 int varve_trash_format(const struct varve_trash_name *n, char buf[VARVE_TRASH_NAME_MAX])
 {
@@ -101,6 +101,11 @@ static const char *bare(const char *name)
 bool varve_trash_is_gone(const char *name)
 {
 	return bare(name) != name;
+}
+
+void varve_trash_gone(const char *name, char buf[VARVE_TRASH_NAME_MAX + 8])
+{
+	(void)snprintf(buf, VARVE_TRASH_NAME_MAX + 8, GONE "%s", name);
 }
 
 struct entry {

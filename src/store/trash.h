@@ -35,6 +35,8 @@ int varve_trash_parse(const char *name, struct varve_trash_name *ret) varve_must
 
 /* Whether the name is of an entry whose removal has begun: it can't come back. */
 bool varve_trash_is_gone(const char *name);
+/* The name of such an entry, from the one that varve_trash_format made. */
+void varve_trash_gone(const char *name, char buf[VARVE_TRASH_NAME_MAX + 8]);
 
 /* Calls cb for each well-formed entry, oldest drop first; others are ignored. Stops at a negative
  * return of cb and returns it. */

@@ -64,6 +64,7 @@ static void causes_of(const struct varve_retention_item *items, size_t n, char *
 			ret[i] = 'f';
 			break;
 		case VARVE_CAUSE_HAND:
+	case VARVE_CAUSE_SEALED:
 			ret[i] = 'h';
 			break;
 		}

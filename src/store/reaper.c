@@ -1,0 +1,119 @@
+/* The reaper: one thread that empties the trash, at idle I/O priority. */
+#include "store/core.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+#include "base/log.h"
+#include "store/trash.h"
+
+struct reap {
+	struct varve_store *s;
+	int64_t now_ns;
+	bool purge;
+	bool more; /* something is left that can go already */
+	bool any;  /* something is left */
+};
+
+static bool still_read(struct varve_store *s, const char *bucket)
+{
+	/* Whoever reads a dropped bucket holds its segments: they are cut down only when nobody
+	 * can. */
+	guard(&s->ns);
+	for (uint32_t i = 0; i < s->n_handles; i++) {
+		struct varve_handle *h = s->handles[i];
+
+		if (h && h->file && h->file->bucket && !strcmp(h->file->bucket->name, bucket))
+			return true;
+	}
+	return false;
+}
+
+static int reap_one(void *ctx, const char *name, const struct varve_trash_name *parsed)
+{
+	struct reap *rp = ctx;
+	struct varve_store *s = rp->s;
+	struct varve_bucket *b;
+	bool back;
+	int r;
+
+	if (parsed->cause == VARVE_CAUSE_HAND && !rp->purge && !varve_trash_is_gone(name) &&
+	    parsed->time_ns + s->policy.undrop_ns > rp->now_ns) {
+		rp->any = true;
+		return 0;
+	}
+	{
+		guard(&s->ns);
+		b = varve_dropped_take(s, parsed->bucket);
+		varve_bucket_unref(s, b);
+	}
+	r = varve_trash_remove(s->trash_fd, name, still_read(s, parsed->bucket),
+			       VARVE_NS_PER_S / 5);
+	if (r < 0) {
+		varve_error("'trash/%s' can't be removed: %s", name, strerror(-r));
+		return 0;
+	}
+	if (r > 0)
+		rp->more = true;
+	{
+		guard(&s->ns);
+		back = varve_bucket_find(s, parsed->bucket) != NULL;
+	}
+	if (r == 0 && !back && varve_tombs_remove(s->tombs_fd, parsed->bucket) < 0)
+		varve_error("'meta/tombs/%s' can't be removed", parsed->bucket);
+	return r > 0 ? 1 : 0;
+}
+
+int varve_reaper_step(struct varve_store *s, bool *ret_more)
+{
+	struct reap rp = {.s = s, .purge = atomic_exchange(&s->purge, false)};
+	uint64_t bytes = 0;
+	int r;
+
+	{
+		guard(&s->ns);
+		rp.now_ns = varve_believed_now(s);
+	}
+	/* An undrop must not find half of what it renames. */
+	{
+		guard(&s->trash);
+		r = varve_trash_each(s->trash_fd, reap_one, &rp);
+	}
+	if (varve_tree_allocated(s->dirfd, "trash", &bytes) == 0)
+		atomic_store(&s->trash_allocated, rp.any || rp.more ? bytes : 0);
+	*ret_more = rp.more;
+	guard(&s->ns);
+	(void)pthread_cond_broadcast(&s->made_room);
+	return r < 0 ? r : 0;
+}
+
+void *varve_reaper_main(void *arg)
+{
+	struct varve_store *s = arg;
+	bool more = true;
+
+	/* Idle I/O class: giving space back waits for everybody else. */
+	(void)syscall(SYS_ioprio_set, 1, 0, 3 << 13);
+	for (;;) {
+		struct timespec until;
+		bool waiting;
+
+		{
+			guard(&s->ns);
+			waiting = atomic_load(&s->trash_allocated) > 0;
+			(void)clock_gettime(CLOCK_MONOTONIC, &until);
+			until.tv_sec += 1;
+			if (!s->stopping && !more && !atomic_load(&s->purge)) {
+				if (waiting)
+					(void)pthread_cond_timedwait(&s->wake_reaper, &s->ns, &until);
+				else
+					(void)pthread_cond_wait(&s->wake_reaper, &s->ns);
+			}
+			if (s->stopping)
+				return NULL;
+		}
+		if (varve_reaper_step(s, &more) < 0)
+			more = false;
+	}
+}
