@@ -35,6 +35,8 @@ static const struct {
 	 "2026-11-30T141530Z,audit,closing,5,min-free,-1,-1,7"},
 	{{"2026-W49", "a", VARVE_BUCKET_SEALED, 0, VARVE_CAUSE_KEEP, -1, -1, 0},
 	 "2026-W49,a,sealed,0,keep,-1,-1,0"},
+	{{"2026-11-29", "default", VARVE_BUCKET_CLOSING, 9, VARVE_CAUSE_SEALED, -1, -1, 0},
+	 "2026-11-29,default,closing,9,sealed,-1,-1,0"},
 	{{"2026-11", "a b", VARVE_BUCKET_SEALED, -1, VARVE_CAUSE_MAX_SIZE, 0, 1, UINT32_MAX},
 	 "2026-11,a b,sealed,-1,max-size,0,1,4294967295"},
 	{{"2026-11-30T14Z", CLASS63, VARVE_BUCKET_CLOSING, INT64_MAX, VARVE_CAUSE_MAX_BUCKETS,
@@ -46,7 +48,7 @@ START_TEST(test_name)
 {
 	const struct varve_trash_name *n = &names[_i].n;
 	struct varve_trash_name back;
-	char buf[VARVE_TRASH_NAME_MAX];
+	char buf[VARVE_TRASH_NAME_MAX], gone[VARVE_TRASH_NAME_MAX + 8];
 
 	ck_assert_int_eq(varve_trash_format(n, buf), 0);
 	ck_assert_str_eq(buf, names[_i].text);
@@ -60,6 +62,9 @@ START_TEST(test_name)
 	ck_assert_int_eq(back.pid, n->pid);
 	ck_assert_uint_eq(back.seq, n->seq);
 	ck_assert(!varve_trash_is_gone(buf));
+	varve_trash_gone(buf, gone);
+	ck_assert(varve_trash_is_gone(gone));
+	ck_assert_str_eq(gone + strlen("gone,"), buf);
 }
 END_TEST
 
