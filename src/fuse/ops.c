@@ -35,7 +35,7 @@ struct fuse_entry_param varve_ll_entry(const struct varve_entry *entry)
 {
 	return (struct fuse_entry_param){
 		.ino = entry->id,
-		.generation = 1, /* ids are never used again */
+		.generation = 1 + entry->generation, /* ids are never used again */
 		.attr = entry->attr,
 		.attr_timeout = varve_ll_seconds(entry->attr_valid_ns),
 		.entry_timeout = varve_ll_seconds(entry->entry_valid_ns),

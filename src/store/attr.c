@@ -65,8 +65,15 @@ static int set_on_fd(struct varve_store *s, int fd, const struct stat *attr, uns
 		if (fchown(fd, uid, gid) < 0)
 			return -errno;
 	}
-	if (set & VARVE_SET_MODE && fchmod(fd, attr->st_mode & 01777) < 0)
-		return -errno;
+	if (set & VARVE_SET_MODE) {
+		struct stat st;
+
+		/* A file keeps no set-id bits; of a directory the group's is what it is for. */
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		if (fchmod(fd, attr->st_mode & (S_ISDIR(st.st_mode) ? 03777 : 01777)) < 0)
+			return -errno;
+	}
 	set_times(attr, set, ts);
 	if (set & (VARVE_SET_ATIME | VARVE_SET_MTIME) && futimens(fd, ts) < 0)
 		return -errno;
@@ -82,7 +89,8 @@ static void set_in_memory(struct stat *to, const struct stat *attr, unsigned set
 	(void)clock_gettime(CLOCK_REALTIME, &now);
 	set_times(attr, set, ts);
 	if (set & VARVE_SET_MODE)
-		to->st_mode = (to->st_mode & S_IFMT) | (attr->st_mode & 07777);
+		to->st_mode = (to->st_mode & S_IFMT) |
+			      (attr->st_mode & (S_ISDIR(to->st_mode) ? 03777 : 01777));
 	if (set & VARVE_SET_UID)
 		to->st_uid = attr->st_uid;
 	if (set & VARVE_SET_GID)
@@ -141,9 +149,9 @@ static int setattr_file(struct varve_store *s, struct varve_node *f, const struc
 	struct stat st;
 	int r;
 
-	if (f->bucket && f->bucket->shut && f->linked)
+	if (f->bucket && f->bucket->shut && !f->nameless)
 		return -EROFS;
-	r = varve_file_part(s, f, &part);
+	r = varve_file_part_named(s, f, &part);
 	if (r == -ENODATA) {
 		guard(&s->ns);
 		set_in_memory(&f->attr, attr, set);
@@ -208,7 +216,7 @@ static int setattr_dir(struct varve_store *s, struct varve_node *d, const struct
 			guard(&s->ns);
 			path = varve_node_where(s, d, NULL, p, &fd);
 		}
-		lifted.st_mode |= 0700;
+		lifted.st_mode |= s->uid ? 0700 : 0;
 		r = set_at(s, fd, path, O_RDONLY | O_DIRECTORY, &lifted, set);
 	}
 	guard(&s->ns);
@@ -278,15 +286,16 @@ static bool is_kept(const char *name)
 	       !strcmp(name, "system.posix_acl_default");
 }
 
-/* Something of n that has its xattrs: a descriptor, or -errno; -ENODATA: nothing on disk yet. */
-static int xattr_fd(struct varve_store *s, struct varve_node *n)
+/* Something of n that has its xattrs: a descriptor, or -errno; -ENODATA: nothing on disk yet. named:
+ * mutate is held. */
+static int xattr_fd(struct varve_store *s, struct varve_node *n, bool named)
 {
 	cleanup_free char *path = NULL;
 	struct varve_part *part;
 	int base = -1, fd;
 
 	if (n->kind == VARVE_KIND_FILE) {
-		int r = varve_file_part(s, n, &part);
+		int r = named ? varve_file_part_named(s, n, &part) : varve_file_part(s, n, &part);
 
 		if (r == 0) {
 			fd = fcntl(part->fd, F_DUPFD_CLOEXEC, 0);
@@ -368,7 +377,7 @@ ssize_t varve_store_getxattr(struct varve_store *s, uint64_t id, const char *nam
 	}
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_getxattr(s, n.n, name, buf, size);
-	fd = xattr_fd(s, n.n);
+	fd = xattr_fd(s, n.n, false);
 	if (fd < 0)
 		return fd;
 	r = fgetxattr(fd, name, buf, size);
@@ -386,7 +395,7 @@ ssize_t varve_store_listxattr(struct varve_store *s, uint64_t id, char *buf, siz
 		return -ESTALE;
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_listxattr(s, n.n, buf, size);
-	fd = xattr_fd(s, n.n);
+	fd = xattr_fd(s, n.n, false);
 	if (fd == -ENODATA)
 		return 0;
 	if (fd < 0)
@@ -506,9 +515,9 @@ static int set_or_remove(struct varve_store *s, const struct varve_caller *who, 
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return -EROFS;
 	guard(&s->mutate);
-	if (n.n->bucket && n.n->bucket->shut && n.n->linked)
+	if (n.n->bucket && n.n->bucket->shut && !n.n->nameless)
 		return -EROFS;
-	fd = xattr_fd(s, n.n);
+	fd = xattr_fd(s, n.n, true);
 	if (fd < 0)
 		return fd == -ENODATA ? -EPERM : fd;
 	r = change_xattr(fd, name, value, size, flags);

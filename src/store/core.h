@@ -92,6 +92,7 @@ struct varve_node {
 	/* -- FILE -- */
 	struct varve_part *part; /* ns; NULL: not open, or none */
 	bool has_part;		 /* ns, changed under store.mutate */
+	bool nameless; /* ns; removed, or replaced, by a user: whoever holds it goes on with it alone */
 	bool is_link;
 	bool appended; /* ns; a writer opened it with O_APPEND: it goes on at a boundary like a stream,
 			* also under a name it was given meanwhile */
@@ -135,6 +136,7 @@ struct varve_bucket {
 	char name[VARVE_BUCKET_NAME_MAX];
 	int64_t start_ns, end_ns;
 	uint64_t ino; /* of its own (dated) directory */
+	uint64_t generation; /* ns; how often it came back from the trash */
 
 	/* -- guarded by store.ns -- */
 	uint32_t refs;
@@ -232,6 +234,7 @@ struct varve_store {
 	pthread_mutex_t inos; /* "inos": the reservation of a block, over its I/O; never taken under ns */
 	atomic_uint_fast64_t next_ino, reserved_ino;
 	struct varve_slots *ino_slots, *clock_slots;
+	uint64_t undrops;		/* ns */
 	uint64_t next_serial;		/* ns */
 	uint64_t serial_base, serial_n; /* ns; the current bucket's, see ino.c */
 
@@ -249,6 +252,7 @@ struct varve_store {
 	uint64_t tick; /* keeper only */
 	pthread_cond_t made_room; /* with ns: the keeper has looked for room since it was asked */
 	uint64_t room_asked, room_looked; /* ns; counts */
+	bool reap_failed;	  /* reaper only: said */
 	bool near_short;	  /* keeper only: looks more often */
 	atomic_bool purge; /* the volume runs short: what is in the trash goes at once */
 	bool short_logged; /* keeper only: the volume runs short and nothing is left to drop: said */
@@ -313,8 +317,15 @@ void varve_handle_put(struct varve_store *s, struct varve_handle *h);
 
 /* -- file.c: FILE nodes and their parts -- */
 
-/* Makes sure that f's part is open; *ret is referenced (varve_part_unref). -ENOENT: it has none. */
+/* Makes sure that f's part is open; *ret is referenced (varve_part_unref). -ENODATA: it has none;
+ * -ESTALE: it has lost its name and nobody has it open. Takes mutate when it meets a rename; the caller
+ * holds no lock but handle.lock. */
 int varve_file_part(struct varve_store *s, struct varve_node *f, struct varve_part **ret);
+/* The same for those who hold mutate, so that no name changes under them. */
+int varve_file_part_named(struct varve_store *s, struct varve_node *f, struct varve_part **ret);
+/* A part without a name for a file that was removed before it held anything, or that nobody had open
+ * when it was removed. */
+int varve_file_make_nameless(struct varve_store *s, struct varve_node *f);
 /* Gives a FILE without part its part, as a file of its bucket, from the stream's marker. mutate held. */
 int varve_file_make_part(struct varve_store *s, struct varve_node *f);
 /* The file that a writer by current/ writes to now: f, or the newest successor; ns held. */

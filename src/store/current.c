@@ -129,6 +129,9 @@ int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned 
 	cleanup_free char *path = NULL;
 	cleanup_free char *where = NULL;
 	cleanup_close int fd = -1;
+	cleanup_close int skeleton = -1;
+	struct stat st;
+	cleanup_free char *tree_path = NULL;
 	int r;
 
 	{
@@ -136,6 +139,8 @@ int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned 
 		if (ddir->on_disk & (1u << place))
 			return 0;
 		up = ddir->parent;
+		if (ddir->sdir && ddir->sdir->linked)
+			tree_path = varve_node_path(ddir->sdir, NULL);
 		attr = ddir->attr;
 		ino = ddir->ino;
 		path = varve_node_path(ddir, NULL);
@@ -156,10 +161,20 @@ int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned 
 	fd = varve_openat(s->open_fd, where, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return fd;
-	if ((attr.st_uid != s->uid || attr.st_gid != getegid()) &&
+	/* Below a directory with setgid it began with that one's group. */
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((attr.st_uid != st.st_uid || attr.st_gid != st.st_gid) &&
 	    fchown(fd, attr.st_uid, attr.st_gid) < 0 && errno != EPERM)
 		return -errno;
-	if (fchmod(fd, (attr.st_mode & 07777) | 0700) < 0)
+	if (tree_path && *tree_path)
+		skeleton = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_DIRECTORY, 0);
+	if (skeleton >= 0) {
+		r = varve_xattrs_copy(skeleton, fd);
+		if (r < 0)
+			return r;
+	}
+	if (fchmod(fd, (attr.st_mode & 07777) | (s->uid ? 0700 : 0)) < 0)
 		return -errno;
 	r = varve_ino_write_xattr(fd, ino);
 	if (r < 0)
@@ -189,7 +204,7 @@ static int make_marker(struct varve_store *s, const char *path, int part_fd, con
 		return fd;
 	if (fchown(fd, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
 		return -errno;
-	if (fchmod(fd, attr->st_mode & 0777) < 0)
+	if (fchmod(fd, attr->st_mode & 01777) < 0)
 		return -errno;
 	r = part_fd >= 0 ? varve_xattrs_copy(part_fd, fd) : 0;
 	return r < 0 ? r : write_serial(fd, serial);
@@ -206,8 +221,8 @@ int varve_stream_make(struct varve_store *s, struct varve_node *sdir, const char
 	int r = varve_file_stat(s, like, &attr);
 
 	if (r == 0)
-		r = varve_file_part(s, like, &part);
-	if (r < 0 && r != -ENODATA && r != -ENOENT)
+		r = varve_file_part_named(s, like, &part);
+	if (r < 0 && r != -ENODATA && r != -ENOENT && r != -ESTALE)
 		return r;
 	{
 		guard(&s->ns);

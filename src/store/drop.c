@@ -178,11 +178,11 @@ static void forget_bucket(struct varve_store *s, struct varve_bucket *b, bool ca
 {
 	empty_shelf(b);
 	guard(&s->ns);
-	if (can_come_back && b->state == VARVE_BUCKET_SEALED)
-		(void)keep_dropped(s, b);
+	/* A closing one keeps its tree, so that what is known by number is found again. */
+	if (!can_come_back || keep_dropped(s, b) < 0)
+		varve_bucket_forget_tree(s, b);
 	b->state = VARVE_BUCKET_DROPPED;
 	b->dropping = false;
-	varve_bucket_forget_tree(s, b);
 	varve_bucket_unlist(s, b);
 }
 
@@ -379,6 +379,7 @@ static int relist_sealed(struct varve_store *s, const char *name)
 	}
 	guard(&s->ns);
 	b->state = VARVE_BUCKET_SEALED;
+	b->generation = ++s->undrops;
 	if (r == 0)
 		r = varve_bucket_list(s, b);
 	varve_bucket_unref(s, b);
@@ -388,12 +389,20 @@ static int relist_sealed(struct varve_store *s, const char *name)
 static int relist_closing(struct varve_store *s, const char *name, struct varve_err *err)
 {
 	struct varve_bucket *b;
-	int r = varve_recover_open(s, name, &b, err);
+	int r = 0;
 
+	{
+		guard(&s->ns);
+		b = varve_dropped_take(s, name);
+	}
+	if (!b)
+		r = varve_recover_open(s, name, &b, err);
 	if (r < 0)
 		return r;
 	guard(&s->ns);
 	b->state = VARVE_BUCKET_CLOSING;
+	b->hurry = true;
+	b->generation = ++s->undrops;
 	b->grace_end_ns = 0;
 	r = varve_bucket_list(s, b);
 	varve_bucket_unref(s, b);

@@ -25,6 +25,9 @@ void varve_entry_fill(struct varve_store *s, struct varve_node *n, struct varve_
 	bool dated = n->bucket && n->bucket != s->current;
 
 	*ret = (struct varve_entry){.id = n->ino, .attr = n->attr};
+	/* rmdir(2) left the kernel's inode of a bucket's directory dead. */
+	if (n->bucket && n->ino == n->bucket->ino)
+		ret->generation = n->bucket->generation;
 	if (n->nlookup++ == 0)
 		(void)varve_node_ref(n);
 	switch (n->kind) {

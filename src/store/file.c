@@ -36,8 +36,9 @@ static int open_once(struct varve_store *s, struct varve_node *f, struct varve_p
 		}
 		if (!f->has_part)
 			return -ENODATA;
+		/* A rename links it anew in one go: what is not linked has no name any more. */
 		if (!f->linked)
-			return -ENOENT;
+			return -ESTALE;
 		path = varve_node_where(s, f, NULL, f->place, &base);
 	}
 	if (!path)
@@ -59,38 +60,42 @@ static int open_once(struct varve_store *s, struct varve_node *f, struct varve_p
 	return 0;
 }
 
-/* -ENODATA: the file has no part. */
+int varve_file_part_named(struct varve_store *s, struct varve_node *f, struct varve_part **ret)
+{
+	return open_once(s, f, ret);
+}
+
 int varve_file_part(struct varve_store *s, struct varve_node *f, struct varve_part **ret)
 {
 	int r = open_once(s, f, ret);
 
 	if (r != -ENOENT)
 		return r;
-	/* It was being renamed: once no name changes, the path is right. Callers that change names
-	 * themselves hold mutate, and can't meet this. */
-	if (pthread_mutex_trylock(&s->mutate) == 0) {
-		r = open_once(s, f, ret);
-		(void)pthread_mutex_unlock(&s->mutate);
-		return r;
-	}
-	for (int tries = 0; tries < 1000 && r == -ENOENT; tries++) {
-		(void)usleep(1000);
-		r = open_once(s, f, ret);
-	}
-	return r;
+	/* It was being renamed: once no name changes, the path is right. */
+	guard(&s->mutate);
+	return open_once(s, f, ret);
 }
 
-/* A file that was removed while it held nothing, and is written to all the same; ns held, but the
- * file has no name that anybody could wait for. */
-static int make_nameless(struct varve_store *s, struct varve_node *f)
+int varve_file_make_nameless(struct varve_store *s, struct varve_node *f)
 {
 	int fd = openat(s->meta_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	struct varve_part *part = fd < 0 ? NULL : varve_part_new(fd);
 
 	if (fd < 0)
 		return -errno;
-	f->part = varve_part_new(fd);
-	f->has_part = f->part != NULL;
-	return f->part ? 0 : -ENOMEM;
+	if (!part)
+		return -ENOMEM;
+	{
+		guard(&s->ns);
+		if (!f->part && f->handles) {
+			f->part = varve_part_ref(part);
+			f->has_part = true;
+			f->size = 0;
+			f->last = '\n';
+		}
+	}
+	varve_part_unref(part);
+	return 0;
 }
 
 int varve_file_make_part(struct varve_store *s, struct varve_node *f)
@@ -110,7 +115,7 @@ int varve_file_make_part(struct varve_store *s, struct varve_node *f)
 			return 0;
 		dir = f->parent;
 		if (!f->linked)
-			return make_nameless(s, f);
+			return -ESTALE;
 		tree_path = varve_tree_where(dir, f->name);
 		path = varve_node_path(f, NULL);
 		spec.mode = f->attr.st_mode;
@@ -245,7 +250,8 @@ static int open_target(struct varve_store *s, struct varve_node *n, bool dated, 
 	}
 	if (n->is_link)
 		return -ELOOP;
-	if ((is_writable(flags) || (flags & O_TRUNC)) && n->bucket && n->bucket->shut && n->linked)
+	if ((is_writable(flags) || (flags & O_TRUNC)) && n->bucket && n->bucket->shut &&
+	    !n->nameless)
 		return dated ? -EROFS : -ESTALE;
 	(void)s;
 	*ret = n;
@@ -391,10 +397,41 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 
 /* -- truncation -- */
 
-/* mutate not needed: the part stays the same file. */
-static int truncate_part(struct varve_store *s, struct varve_node *f, uint64_t size)
+static int truncate_part(struct varve_store *s, struct varve_node *f, struct varve_part *part,
+			 uint64_t size)
+{
+	struct stat st;
+	int r = 0;
+
+	{
+		guard(&f->lock);
+		uint64_t old = f->size;
+
+		if (f->bucket && size != 0 && size != old)
+			return -EPERM;
+		if (size == old && f->bucket)
+			return 0;
+		if (ftruncate(part->fd, (off_t)size) < 0)
+			return -errno;
+		f->size = size;
+		f->last = size ? -1 : '\n';
+		if (!f->nameless)
+			varve_file_resized(s, f, old, size);
+	}
+	if (fstat(part->fd, &st) < 0)
+		r = -errno;
+	guard(&s->ns);
+	if (r == 0)
+		stat_from_part(f, &st, &f->attr);
+	return r;
+}
+
+int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size)
 {
 	struct varve_part *part;
+	struct varve_bucket *b;
+	bool current;
+	/* Before the gate: it may have to wait for a rename. */
 	int r = varve_file_part(s, f, &part);
 
 	if (r == -ENODATA)
@@ -402,54 +439,23 @@ static int truncate_part(struct varve_store *s, struct varve_node *f, uint64_t s
 	if (r < 0)
 		return r;
 	{
-		guard(&f->lock);
-		uint64_t old = f->size;
-
-		if (f->bucket && size != 0 && size != old) {
-			r = -EPERM;
-		} else if (size != old || !f->bucket) {
-			r = ftruncate(part->fd, (off_t)size) < 0 ? -errno : 0;
-			if (r == 0) {
-				f->size = size;
-				f->last = size ? -1 : '\n';
-				varve_file_resized(s, f, old, size);
-			}
-		}
-	}
-	if (r == 0) {
-		struct stat st;
-
-		if (fstat(part->fd, &st) == 0) {
-			guard(&s->ns);
-			stat_from_part(f, &st, &f->attr);
-		}
-	}
-	varve_part_unref(part);
-	return r;
-}
-
-int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size)
-{
-	struct varve_bucket *b;
-	bool current, linked;
-	int r;
-
-	{
 		guard(&s->ns);
 		b = f->bucket;
 		current = b == s->current;
-		linked = f->linked;
 	}
-	if (!b)
-		return truncate_part(s, f, size);
-	if (s->policy.worm && size == 0 && f->size != 0)
-		return -EPERM;
-	/* A closing bucket takes late data, but gives nothing back. */
-	if (!current && linked && size != f->size)
-		return -EPERM;
-	(void)pthread_rwlock_rdlock(&b->gate);
-	r = b->shut && linked ? -EROFS : truncate_part(s, f, size);
-	(void)pthread_rwlock_unlock(&b->gate);
+	if (b && s->policy.worm && size == 0 && f->size != 0) {
+		r = -EPERM;
+	} else if (b && !current && !f->nameless && size != f->size) {
+		/* A closing bucket takes late data, but gives nothing back. */
+		r = -EPERM;
+	} else if (b) {
+		(void)pthread_rwlock_rdlock(&b->gate);
+		r = b->shut && !f->nameless ? -EROFS : truncate_part(s, f, part, size);
+		(void)pthread_rwlock_unlock(&b->gate);
+	} else {
+		r = truncate_part(s, f, part, size);
+	}
+	varve_part_unref(part);
 	return r;
 }
 

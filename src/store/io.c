@@ -176,13 +176,13 @@ static int append(struct varve_store *s, struct varve_node *f, struct varve_part
 
 	*ret_n = 0;
 	(void)pthread_rwlock_rdlock(&b->gate);
-	if (!b->shut || !f->linked) {
+	if (!b->shut || f->nameless) {
 		guard(&f->lock);
 		if (rest_only)
 			len = line_rest(f, part, buf, len);
 		n = len ? varve_part_append(part, buf, len, f->size) : 0;
 		if (n > 0) {
-			if (f->linked)
+			if (!f->nameless)
 				varve_file_resized(s, f, f->size, f->size + (uint64_t)n);
 			f->size += (uint64_t)n;
 			f->last = (unsigned char)buf[n - 1];
@@ -203,6 +203,7 @@ struct way {
 	struct varve_node *succ;
 	bool shut; /* no more bytes into f */
 	bool part;
+	bool nameless;
 };
 
 static struct way find_way(struct varve_store *s, struct varve_handle *h)
@@ -211,7 +212,8 @@ static struct way find_way(struct varve_store *s, struct varve_handle *h)
 
 	guard(&s->ns);
 	w.succ = h->dated ? NULL : w.f->succ;
-	w.shut = w.f->kind == VARVE_KIND_SEALED || (w.f->bucket->shut && w.f->linked);
+	w.shut = w.f->kind == VARVE_KIND_SEALED || (w.f->bucket->shut && !w.f->nameless);
+	w.nameless = w.f->nameless;
 	w.part = w.f->has_part;
 	return w;
 }
@@ -223,7 +225,7 @@ static int make_part(struct varve_store *s, struct varve_node *f)
 	if (r < 0)
 		return r;
 	guard(&s->mutate);
-	if (f->bucket->shut && f->linked)
+	if (f->nameless || f->bucket->shut)
 		return 0; /* find the way anew */
 	return varve_file_make_part(s, f);
 }
@@ -253,11 +255,14 @@ static int write_step(struct varve_store *s, struct varve_handle *h, const char 
 	if (w.succ && (w.shut || !w.part))
 		return move_on(s, h);
 	if (!w.part)
-		return make_part(s, w.f);
+		return w.nameless ? varve_file_make_nameless(s, w.f) : make_part(s, w.f);
 	r = varve_file_part(s, w.f, &part);
 	/* -ENODATA: it was sealed just now. */
 	if (r == -ENODATA)
 		return 0;
+	/* Others wrote to it, left it and removed it, while this handle was on its way here. */
+	if (r == -ESTALE && w.nameless)
+		return varve_file_make_nameless(s, w.f);
 	if (r < 0)
 		return r;
 	r = append(s, w.f, part, w.succ != NULL, buf, len, ret_n);

@@ -403,6 +403,7 @@ static void unlink_file(struct varve_store *s, struct varve_node *f)
 {
 	if (f->bucket)
 		(void)atomic_fetch_sub(&f->bucket->allocated, (f->size + 4095) & ~UINT64_C(4095));
+	f->nameless = true;
 	f->attr.st_nlink = 0;
 	(void)clock_gettime(CLOCK_REALTIME, &f->attr.st_ctim);
 	varve_node_unlink(s, f);

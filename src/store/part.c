@@ -126,7 +126,7 @@ static int dress(int fd, int make_dirfd, const struct varve_part_spec *spec)
 	if ((spec->uid != st.st_uid || spec->gid != st.st_gid) &&
 	    fchown(fd, spec->uid, spec->gid) < 0 && errno != EPERM)
 		return -errno;
-	if (!inherits && fchmod(fd, spec->mode & 0777) < 0)
+	if (!inherits && fchmod(fd, spec->mode & 01777) < 0)
 		return -errno;
 	if (spec->is_link && fsetxattr(fd, VARVE_XATTR_TYPE, "l", 1, 0) < 0)
 		return -errno;

@@ -14,6 +14,7 @@ struct reap {
 	bool purge;
 	bool more; /* something is left that can go already */
 	bool any;  /* something is left */
+	bool changed;
 };
 
 static bool still_read(struct varve_store *s, const char *bucket)
@@ -30,12 +31,29 @@ static bool still_read(struct varve_store *s, const char *bucket)
 	return false;
 }
 
+/* A bucket is gone for good: what memory kept so that it could come back, and its tombstones. */
+static void forget_dropped(struct varve_store *s, const char *bucket, bool removed)
+{
+	struct varve_bucket *b;
+	bool back;
+
+	{
+		guard(&s->ns);
+		b = varve_dropped_take(s, bucket);
+		if (b)
+			varve_bucket_forget_tree(s, b);
+		varve_bucket_unref(s, b);
+		back = varve_bucket_find(s, bucket) != NULL;
+	}
+	if (removed && !back && varve_tombs_remove(s->tombs_fd, bucket) < 0)
+		varve_error("'meta/tombs/%s' can't be removed", bucket);
+}
+
 static int reap_one(void *ctx, const char *name, const struct varve_trash_name *parsed)
 {
 	struct reap *rp = ctx;
 	struct varve_store *s = rp->s;
-	struct varve_bucket *b;
-	bool back;
+	bool parts = parsed->cause == VARVE_CAUSE_SEALED;
 	int r;
 
 	if (parsed->cause == VARVE_CAUSE_HAND && !rp->purge && !varve_trash_is_gone(name) &&
@@ -43,26 +61,27 @@ static int reap_one(void *ctx, const char *name, const struct varve_trash_name *
 		rp->any = true;
 		return 0;
 	}
-	{
-		guard(&s->ns);
-		b = varve_dropped_take(s, parsed->bucket);
-		varve_bucket_unref(s, b);
-	}
-	r = varve_trash_remove(s->trash_fd, name, still_read(s, parsed->bucket),
+	/* An undrop must not find half of what it renames; between two entries it has its turn. */
+	guard(&s->trash);
+	if (!parts)
+		forget_dropped(s, parsed->bucket, false);
+	r = varve_trash_remove(s->trash_fd, name, !parts && still_read(s, parsed->bucket),
 			       VARVE_NS_PER_S / 5);
+	rp->changed = true;
 	if (r < 0) {
-		varve_error("'trash/%s' can't be removed: %s", name, strerror(-r));
+		rp->any = true;
+		if (!s->reap_failed)
+			varve_error("'trash/%s' can't be removed: %s; it is tried again", name,
+				    strerror(-r));
+		s->reap_failed = true;
 		return 0;
 	}
+	s->reap_failed = false;
 	if (r > 0)
 		rp->more = true;
-	{
-		guard(&s->ns);
-		back = varve_bucket_find(s, parsed->bucket) != NULL;
-	}
-	if (r == 0 && !back && varve_tombs_remove(s->tombs_fd, parsed->bucket) < 0)
-		varve_error("'meta/tombs/%s' can't be removed", parsed->bucket);
-	return r > 0 ? 1 : 0;
+	else if (!parts)
+		forget_dropped(s, parsed->bucket, true);
+	return 0;
 }
 
 int varve_reaper_step(struct varve_store *s, bool *ret_more)
@@ -75,13 +94,13 @@ int varve_reaper_step(struct varve_store *s, bool *ret_more)
 		guard(&s->ns);
 		rp.now_ns = varve_believed_now(s);
 	}
-	/* An undrop must not find half of what it renames. */
-	{
-		guard(&s->trash);
-		r = varve_trash_each(s->trash_fd, reap_one, &rp);
-	}
-	if (varve_tree_allocated(s->dirfd, "trash", &bytes) == 0)
-		atomic_store(&s->trash_allocated, rp.any || rp.more ? bytes : 0);
+	r = varve_trash_each(s->trash_fd, reap_one, &rp);
+	/* Walking what waits to be undropped is only worth it when something has changed. */
+	if (!rp.any && !rp.more)
+		atomic_store(&s->trash_allocated, 0);
+	else if ((rp.changed || !atomic_load(&s->trash_allocated)) &&
+		 varve_tree_allocated(s->dirfd, "trash", &bytes) == 0)
+		atomic_store(&s->trash_allocated, bytes);
 	*ret_more = rp.more;
 	guard(&s->ns);
 	(void)pthread_cond_broadcast(&s->made_room);

@@ -176,6 +176,7 @@ static int relink_file(struct varve_store *s, struct move *m, struct varve_node 
 		if (m->victim->bucket)
 			(void)atomic_fetch_sub(&m->victim->bucket->allocated,
 					       varve_blocks_of(m->victim->size));
+		m->victim->nameless = true;
 		m->victim->attr.st_nlink = 0;
 		varve_node_unlink(s, m->victim);
 	}
@@ -192,6 +193,27 @@ static int relink_file(struct varve_store *s, struct move *m, struct varve_node 
 	atomic_store(&f->linked_durably, false);
 	varve_node_unlink(s, f);
 	return varve_node_link(dir, f, m->new_name);
+}
+
+/* The path is a stream still: what comes back at the next boundary is like what stands there now. */
+static int renew_marker(struct varve_store *s, struct move *m)
+{
+	struct varve_node *c;
+	int r;
+
+	if (m->to_dir->kind != VARVE_KIND_SDIR)
+		return 0;
+	{
+		guard(&s->ns);
+		c = varve_node_child(m->to_dir, m->new_name);
+		c = c && c->kind == VARVE_KIND_STREAM ? varve_node_ref(c) : NULL;
+	}
+	if (!c)
+		return 0;
+	r = drop_marker(s, c);
+	varve_node_put(s, c);
+	return r < 0 || m->node->is_link ? r
+					 : varve_stream_make(s, m->to_dir, m->new_name, m->node);
 }
 
 static int move_file(struct varve_store *s, struct move *m)
@@ -236,6 +258,8 @@ static int move_file(struct varve_store *s, struct move *m)
 	}
 	if (r == 0 && m->marker)
 		r = drop_marker(s, m->marker);
+	if (r == 0)
+		r = renew_marker(s, m);
 	varve_node_put(s, dir);
 	return r;
 }
@@ -243,18 +267,22 @@ static int move_file(struct varve_store *s, struct move *m)
 /* -- directories -- */
 
 struct emptiness {
+	struct varve_store *s;
 	bool files;
 };
 
 static void see_file(void *ctx, struct varve_node *n)
 {
-	if (n->kind == VARVE_KIND_FILE && n->has_part)
-		((struct emptiness *)ctx)->files = true;
+	struct emptiness *e = ctx;
+
+	/* In the current bucket a stream's file is seen before it holds anything. */
+	if (n->kind == VARVE_KIND_FILE && (n->has_part || n->bucket == e->s->current))
+		e->files = true;
 }
 
 static bool victim_is_empty(struct varve_store *s, struct varve_node *v)
 {
-	struct emptiness e = {false};
+	struct emptiness e = {s, false};
 	struct varve_node *d = v->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, v) : v;
 
 	if (v->kind != VARVE_KIND_DDIR && v->n_children)

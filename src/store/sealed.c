@@ -485,6 +485,18 @@ static int any_child(void *ctx, const char *name, size_t len, const struct varve
 	return 1;
 }
 
+/* Removing must work on a full disk, too. */
+static int add_tomb(struct varve_store *s, struct varve_tombs *tombs, const struct varve_place *at,
+		    const char *path)
+{
+	int r = varve_tombs_add(tombs, at->class_name, at->tablet, path, strlen(path));
+
+	if (r != -ENOSPC)
+		return r;
+	varve_ballast_free(s);
+	return varve_tombs_add(tombs, at->class_name, at->tablet, path, strlen(path));
+}
+
 int varve_sealed_remove(struct varve_store *s, struct varve_node *dir, const char *name, bool is_dir)
 {
 	cleanup_free char *path = NULL;
@@ -509,8 +521,7 @@ int varve_sealed_remove(struct varve_store *s, struct varve_node *dir, const cha
 		else if (is_dir && each_child(s, b, path, any_child, NULL))
 			r = -ENOTEMPTY;
 		else
-			r = varve_tombs_add(tombs, b->tabs[hit.tab].at.class_name,
-					    b->tabs[hit.tab].at.tablet, path, strlen(path));
+			r = add_tomb(s, tombs, &b->tabs[hit.tab].at, path);
 		varve_segment_unref(hit.seg);
 		any = any || r == 0;
 	}

@@ -423,8 +423,12 @@ static void close_buckets(struct varve_store *s)
 		varve_bucket_unlist(s, b);
 		varve_bucket_unref(s, b);
 	}
-	while (s->n_dropped)
-		varve_bucket_unref(s, s->dropped[--s->n_dropped]);
+	while (s->n_dropped) {
+		struct varve_bucket *b = s->dropped[--s->n_dropped];
+
+		varve_bucket_forget_tree(s, b);
+		varve_bucket_unref(s, b);
+	}
 	if (s->current_dir) {
 		s->current_dir->refs++;
 		while (s->current_dir->n_children)

@@ -44,6 +44,7 @@ struct varve_caller {
  * be cached; INT64_MAX: for ever (the store says through events when it ends). */
 struct varve_entry {
 	uint64_t id;
+	uint64_t generation; /* of the id: a bucket that was dropped and taken back is new to the kernel */
 	struct stat attr; /* st_ino as the user sees it */
 	int64_t entry_valid_ns;
 	int64_t attr_valid_ns;
