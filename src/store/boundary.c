@@ -234,6 +234,53 @@ static uint32_t count_written(struct varve_bucket *a)
 	return n;
 }
 
+struct names {
+	struct name {
+		uint64_t dir;
+		char *name;
+	} * list;
+	size_t n;
+};
+
+static void collect_name(void *ctx, struct varve_node *n)
+{
+	struct names *l = ctx;
+	struct name *more;
+
+	if (n->kind == VARVE_KIND_DDIR) {
+		varve_node_each(n, collect_name, ctx);
+		return;
+	}
+	if (!n->nlookup || !n->parent->sdir)
+		return;
+	more = realloc(l->list, (l->n + 1) * sizeof(*more));
+	if (!more)
+		return;
+	l->list = more;
+	more[l->n].dir = n->parent->sdir->ino;
+	more[l->n].name = strdup(n->name);
+	if (more[l->n].name)
+		l->n++;
+}
+
+/* The boundary came before the time until which names were let be cached (the clock was set ahead, and
+ * is believed): the files of current/ that the kernel knows are not what their names mean any more. */
+static void expire_names(struct varve_store *s, struct varve_bucket *a)
+{
+	struct names l = {NULL, 0};
+
+	{
+		guard(&s->ns);
+		if (a->root)
+			varve_node_each(a->root, collect_name, &l);
+	}
+	for (size_t i = 0; i < l.n; i++) {
+		s->events.entry_gone(s->events.ctx, l.list[i].dir, l.list[i].name);
+		free(l.list[i].name);
+	}
+	free(l.list);
+}
+
 /* A thousand machines are not to compress at the same moment: up to a fortieth of the window, 30 s at
  * most, by chance. */
 static int64_t jitter(const struct varve_bucket *b)
@@ -294,7 +341,7 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns)
 	varve_info("boundary: bucket '%s' is closing, '%s' is open; writers hold %u files", a->name,
 		   s->current->name, held);
 	if (early && s->events.entry_gone)
-		s->events.entry_gone(s->events.ctx, VARVE_ID_ROOT, "current");
+		expire_names(s, a);
 	return 0;
 }
 
