@@ -351,6 +351,12 @@ int varve_stream_file(struct varve_store *s, struct varve_node *stream, struct v
  * none yet; mutate held. */
 int varve_stream_make(struct varve_store *s, struct varve_node *sdir, const char *name,
 		      struct varve_node *like);
+/* Removes a stream's marker, on disk and in memory; mutate held. */
+int varve_stream_unmake(struct varve_store *s, struct varve_node *stream);
+/* A child of any live directory as those see it who look; STREAM for a stream that has no file in this
+ * bucket yet; NULL; ns held. */
+struct varve_node *varve_visible_child(struct varve_store *s, struct varve_node *dir,
+				       const char *name);
 /* Marks the path of f (a FILE of the current bucket) as a stream; mutate held. */
 int varve_stream_mark(struct varve_store *s, struct varve_node *f);
 /* Makes the DDIR's directory on disk in a place, parents first; mutate held. */

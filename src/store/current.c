@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "store/entry.h"
 #include "store/part.h"
 
 struct varve_node *varve_sdir_ddir_if(struct varve_store *s, struct varve_node *sdir)
@@ -62,6 +63,17 @@ struct varve_node *varve_current_child(struct varve_store *s, struct varve_node 
 	if (c && c->kind == VARVE_KIND_FILE)
 		return c;
 	return varve_node_child(sdir, name);
+}
+
+struct varve_node *varve_visible_child(struct varve_store *s, struct varve_node *dir,
+				       const char *name)
+{
+	struct varve_node *c;
+
+	if (dir->kind == VARVE_KIND_SDIR)
+		return varve_current_child(s, dir, name);
+	c = varve_node_child(dir, name);
+	return c && dir->kind == VARVE_KIND_DDIR && !varve_dated_visible(c) ? NULL : c;
 }
 
 int varve_stream_file(struct varve_store *s, struct varve_node *stream, struct varve_node **ret)
@@ -257,4 +269,21 @@ int varve_stream_mark(struct varve_store *s, struct varve_node *f)
 		name = strdup(f->name);
 	}
 	return name ? varve_stream_make(s, sdir, name, f) : -ENOMEM;
+}
+
+int varve_stream_unmake(struct varve_store *s, struct varve_node *stream)
+{
+	cleanup_free char *path = NULL;
+
+	{
+		guard(&s->ns);
+		path = varve_node_path(stream, NULL);
+	}
+	if (!path)
+		return -ENOMEM;
+	if (unlinkat(s->tree_fd, path, 0) < 0 && errno != ENOENT)
+		return -errno;
+	guard(&s->ns);
+	varve_node_unlink(s, stream);
+	return 0;
 }

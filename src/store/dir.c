@@ -45,15 +45,9 @@ static int lookup_live(struct varve_store *s, struct varve_node *dir, const char
 	int r = 0;
 
 	guard(&s->ns);
-	if (dir->kind == VARVE_KIND_SDIR) {
-		c = varve_current_child(s, dir, name);
-		if (c && c->kind == VARVE_KIND_STREAM)
-			r = varve_stream_file(s, c, &c);
-	} else {
-		c = varve_node_child(dir, name);
-		if (c && dir->kind == VARVE_KIND_DDIR && !varve_dated_visible(c))
-			c = NULL;
-	}
+	c = varve_visible_child(s, dir, name);
+	if (c && c->kind == VARVE_KIND_STREAM)
+		r = varve_stream_file(s, c, &c);
 	if (r < 0)
 		return r;
 	if (!c)

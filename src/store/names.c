@@ -32,17 +32,6 @@ static int may_change(struct varve_store *s, const struct varve_node *parent)
 	}
 }
 
-static struct varve_node *child_of(struct varve_store *s, struct varve_node *parent,
-				   const char *name)
-{
-	struct varve_node *c;
-
-	if (parent->kind == VARVE_KIND_SDIR)
-		return varve_current_child(s, parent, name);
-	c = varve_node_child(parent, name);
-	return c && parent->kind == VARVE_KIND_DDIR && !varve_dated_visible(c) ? NULL : c;
-}
-
 static gid_t group_for(const struct varve_caller *who, const struct varve_node *parent)
 {
 	return parent->attr.st_mode & S_ISGID ? parent->attr.st_gid : who->gid;
@@ -194,7 +183,7 @@ static int check_new(struct varve_store *s, struct varve_node *parent, const cha
 	guard(&s->ns);
 	int r = may_change(s, parent);
 
-	if (r == 0 && child_of(s, parent, name))
+	if (r == 0 && varve_visible_child(s, parent, name))
 		r = -EEXIST;
 	return r;
 }
@@ -409,23 +398,6 @@ static void unlink_file(struct varve_store *s, struct varve_node *f)
 	varve_node_unlink(s, f);
 }
 
-static int remove_marker(struct varve_store *s, struct varve_node *stream)
-{
-	cleanup_free char *path = NULL;
-
-	{
-		guard(&s->ns);
-		path = varve_node_path(stream, NULL);
-	}
-	if (!path)
-		return -ENOMEM;
-	if (unlinkat(s->tree_fd, path, 0) < 0 && errno != ENOENT)
-		return -errno;
-	guard(&s->ns);
-	varve_node_unlink(s, stream);
-	return 0;
-}
-
 int varve_store_unlink(struct varve_store *s, const struct varve_caller *who, uint64_t parent_id,
 		       const char *name)
 {
@@ -448,7 +420,7 @@ int varve_store_unlink(struct varve_store *s, const struct varve_caller *who, ui
 		struct varve_node *c, *m;
 
 		r = may_change(s, parent.n);
-		c = r == 0 ? child_of(s, parent.n, name) : NULL;
+		c = r == 0 ? varve_visible_child(s, parent.n, name) : NULL;
 		if (r == 0 && !c)
 			r = -ENOENT;
 		if (r == 0 && varve_node_is_dir(c))
@@ -466,7 +438,7 @@ int varve_store_unlink(struct varve_store *s, const struct varve_caller *who, ui
 			return -ENOMEM;
 	}
 	if (stream.n) {
-		r = remove_marker(s, stream.n);
+		r = varve_stream_unmake(s, stream.n);
 		if (r < 0)
 			return r;
 	}
@@ -655,7 +627,7 @@ int varve_store_rmdir(struct varve_store *s, const struct varve_caller *who, uin
 	{
 		guard(&s->ns);
 		r = may_change(s, parent.n);
-		dir.n = r == 0 ? child_of(s, parent.n, name) : NULL;
+		dir.n = r == 0 ? varve_visible_child(s, parent.n, name) : NULL;
 		if (r == 0 && !dir.n)
 			r = -ENOENT;
 		if (dir.n && !varve_node_is_dir(dir.n)) {

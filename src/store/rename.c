@@ -56,16 +56,6 @@ static int check_dirs(const struct varve_node *from, const struct varve_node *to
 	return 0;
 }
 
-static struct varve_node *child_at(struct varve_store *s, struct varve_node *dir, const char *name)
-{
-	struct varve_node *c;
-
-	if (dir->kind == VARVE_KIND_SDIR)
-		return varve_current_child(s, dir, name);
-	c = varve_node_child(dir, name);
-	return c && dir->kind == VARVE_KIND_DDIR && !varve_dated_visible(c) ? NULL : c;
-}
-
 /* The FILE of a child, made from a stream's marker where need be. */
 static int as_node(struct varve_store *s, struct varve_node *c, struct varve_node **ret)
 {
@@ -87,12 +77,12 @@ static int find_move(struct varve_store *s, struct move *m, unsigned flags)
 
 	if (r < 0)
 		return r;
-	c = child_at(s, m->from_dir, m->name);
+	c = varve_visible_child(s, m->from_dir, m->name);
 	if (!c)
 		return -ENOENT;
 	r = as_node(s, c, &m->node);
 	if (r == 0)
-		r = as_node(s, child_at(s, m->to_dir, m->new_name), &m->victim);
+		r = as_node(s, varve_visible_child(s, m->to_dir, m->new_name), &m->victim);
 	if (r < 0)
 		return r;
 	if (m->from_dir->kind == VARVE_KIND_SDIR) {
@@ -109,23 +99,6 @@ static int find_move(struct varve_store *s, struct move *m, unsigned flags)
 }
 
 /* -- files -- */
-
-static int drop_marker(struct varve_store *s, struct varve_node *marker)
-{
-	cleanup_free char *path = NULL;
-
-	{
-		guard(&s->ns);
-		path = varve_node_path(marker, NULL);
-	}
-	if (!path)
-		return -ENOMEM;
-	if (unlinkat(s->tree_fd, path, 0) < 0 && errno != ENOENT)
-		return -errno;
-	guard(&s->ns);
-	varve_node_unlink(s, marker);
-	return 0;
-}
 
 /* The directory node that lists files at the new place, there in memory and on disk. */
 static int ready_target(struct varve_store *s, struct move *m, unsigned place, struct varve_node **ret)
@@ -210,7 +183,7 @@ static int renew_marker(struct varve_store *s, struct move *m)
 	}
 	if (!c)
 		return 0;
-	r = drop_marker(s, c);
+	r = varve_stream_unmake(s, c);
 	varve_node_put(s, c);
 	return r < 0 || m->node->is_link ? r
 					 : varve_stream_make(s, m->to_dir, m->new_name, m->node);
@@ -257,7 +230,7 @@ static int move_file(struct varve_store *s, struct move *m)
 		varve_dir_touch(m->to_dir);
 	}
 	if (r == 0 && m->marker)
-		r = drop_marker(s, m->marker);
+		r = varve_stream_unmake(s, m->marker);
 	if (r == 0)
 		r = renew_marker(s, m);
 	varve_node_put(s, dir);
