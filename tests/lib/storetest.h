@@ -533,9 +533,14 @@ T_FN void t_check(struct tstore *t)
 	for (uint32_t i = 0; i < s->n_id_chains; i++)
 		for (struct varve_node *n = s->id_chains[i]; n; n = n->id_next)
 			busy = busy || n->nlookup;
-	if (!busy)
-		ck_assert_msg(s->n_ids == nodes, "%u nodes, %llu of them linked", s->n_ids,
-			      (unsigned long long)nodes);
+	if (!busy && s->n_ids != nodes) {
+		for (uint32_t i = 0; i < s->n_id_chains; i++)
+			for (struct varve_node *n = s->id_chains[i]; n; n = n->id_next)
+				if (!n->linked)
+					(void)fprintf(stderr, "left over: kind %d, '%s', %u references\n",
+						      n->kind, n->name ? n->name : "", n->refs);
+		ck_abort_msg("%u nodes, %llu of them linked", s->n_ids, (unsigned long long)nodes);
+	}
 }
 
 /* -- ends -- */

@@ -172,8 +172,8 @@ class Story:
                     ok(p not in here, f"{p} was removed")
                 elif not (self.removing and self.removing[1] == p) and not self.renaming(p, here):
                     eq(here.get(p), data, f"the published {p}")
-            at = [m.path(b, "d/whole") for b in names + ["current"]
-                  if os.path.exists(m.path(b, "d/whole"))]
+            at = [m.path(b, "d/whole") for b in names + ["current"]  # the folder outlives its bucket
+                  if os.path.exists(m.path(b, "d/whole/page"))]
             ok(len(at) <= 1 and (at or not self.whole), f"the published directory, once: {at}")
             for p in at:
                 eq(read(os.path.join(p, "page")), b"html", "whole")

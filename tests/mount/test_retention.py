@@ -213,13 +213,15 @@ def test_min_free(t):
 
 
 def test_trash_goes_at_once_when_the_volume_runs_short(t):
-    where = t.volume(120)
-    m = t.mount("bucket=1h,grace=50ms,min-free=30%,undrop=10h", store=os.path.join(where, "store"))
-    put(m.cur("a"), os.urandom(40 << 20))
+    where = t.volume(160)
+    m = t.mount("bucket=1h,grace=50ms,min-free=50%,undrop=10h", store=os.path.join(where, "store"))
+    put(m.cur("a"), os.urandom(32 << 20))
     a = m.next_sealed()
     os.rmdir(m.path(a))
-    put(m.cur("b"), os.urandom(40 << 20))
+    ok(os.listdir(os.path.join(m.store, "trash")), "there is room: it stays in the trash")
+    put(m.cur("b"), os.urandom(30 << 20))
     b = m.next_sealed()
+    put(m.cur("c"), os.urandom(10 << 20))
     wait_until(lambda: not os.listdir(os.path.join(m.store, "trash")), 5, "the trash goes first")
     ok(b in m.buckets(), "before any bucket")
     m.stop()
