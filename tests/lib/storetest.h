@@ -482,6 +482,12 @@ T_FN void t_check_node(void *ctx, struct varve_node *n)
 	varve_node_each(n, t_check_node, ctx);
 }
 
+T_FN void t_count_node(void *ctx, struct varve_node *n)
+{
+	++*(uint64_t *)ctx;
+	varve_node_each(n, t_count_node, ctx);
+}
+
 T_FN struct tcount t_check_tree(struct varve_store *s, struct varve_node *root)
 {
 	struct tcount c = {.s = s};
@@ -528,6 +534,12 @@ T_FN void t_check(struct tstore *t)
 		for (struct varve_node *f = b->written; f; f = f->next_written)
 			nodes += !f->linked;
 	}
+	/* What can come back keeps its tree. */
+	for (uint32_t i = 0; i < s->n_dropped; i++)
+		if (s->dropped[i]->root) {
+			nodes++;
+			varve_node_each(s->dropped[i]->root, t_count_node, &nodes);
+		}
 	for (uint32_t i = 0; i < s->n_handles; i++)
 		busy = busy || s->handles[i];
 	for (uint32_t i = 0; i < s->n_id_chains; i++)
@@ -536,9 +548,10 @@ T_FN void t_check(struct tstore *t)
 	if (!busy && s->n_ids != nodes) {
 		for (uint32_t i = 0; i < s->n_id_chains; i++)
 			for (struct varve_node *n = s->id_chains[i]; n; n = n->id_next)
-				if (!n->linked)
-					(void)fprintf(stderr, "left over: kind %d, '%s', %u references\n",
-						      n->kind, n->name ? n->name : "", n->refs);
+				(void)fprintf(stderr, "kind %d, '%s' of '%s', %u references%s\n",
+					      n->kind, n->name ? n->name : "",
+					      n->bucket ? n->bucket->name : "", n->refs,
+					      n->linked ? "" : ", not linked");
 		ck_abort_msg("%u nodes, %llu of them linked", s->n_ids, (unsigned long long)nodes);
 	}
 }
@@ -843,8 +856,8 @@ struct tfile {
 	struct varve_opened how;
 };
 
-/* open(2): O_CREAT makes it when it is not there. */
-T_FN int t_try_file(struct tstore *t, const char *path, int flags, mode_t mode, struct tfile *ret)
+T_FN int t_try_file_once(struct tstore *t, const char *path, int flags, mode_t mode,
+			 struct tfile *ret)
 {
 	struct varve_entry dir, e = {.id = 0};
 	const char *name = t_parent(t, path, &dir);
@@ -868,6 +881,16 @@ T_FN int t_try_file(struct tstore *t, const char *path, int flags, mode_t mode, 
 		ret->flags = flags;
 		ret->pos = 0;
 	}
+	return r;
+}
+
+/* open(2): O_CREAT makes it when it is not there. On ESTALE the kernel looks the path up again. */
+T_FN int t_try_file(struct tstore *t, const char *path, int flags, mode_t mode, struct tfile *ret)
+{
+	int r = -ESTALE;
+
+	for (int i = 0; i < 3 && r == -ESTALE; i++)
+		r = t_try_file_once(t, path, flags, mode, ret);
 	return r;
 }
 

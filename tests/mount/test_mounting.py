@@ -201,6 +201,26 @@ def test_bad_options_are_refused_by_name(t):
     ok(not wrong, "\n".join(wrong))
 
 
+GOOD_OPTIONS = ["bucket=1s", "bucket=1mo", "grace=0", "grace=5m", "keep=30d", "keep=2w", "keep=1y",
+                "keep-min=7d", "keep=30d,keep-min=7d", "max-size=200G", "max-size=64MiB",
+                "max-buckets=100", "min-free=5%", "min-free=10G", "min-free=0", "undrop=0",
+                "undrop=1h", "clock-trust=5m", "seal-level=1", "seal-level=19", "seal-threads=2",
+                "cache=32M", "worm", "rmdir=posix", "rmdir=drop", "uid=0,gid=0,mode=711",
+                "passthrough=no", "passthrough=yes", "allow_other", "noatime,nosuid,nodev",
+                "fsname=logs", "max_read=65536", "rw"]
+
+
+def test_good_options_are_taken(t):
+    for option in GOOD_OPTIONS:
+        m = t.mount(option)
+        append(m.cur("x"), b"x\n")
+        eq(read(m.cur("x")), b"x\n", f"-o {option}")
+        m.stop()
+        m.start(options="")  # what was written into varve.conf is read again
+        eq(read(m.cur("x")), b"x\n", f"after -o {option}, by varve.conf")
+        m.stop()
+
+
 def test_misuse_exits_2(t):
     for args in ([], [t.path("only-store")], [t.path("a"), t.path("b"), t.path("c")],
                  ["--no-such-flag", t.path("a"), t.path("b")]):

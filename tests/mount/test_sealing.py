@@ -68,7 +68,11 @@ def test_case16_restores_bit_for_bit(t):
     same_tree(tree(m.path(old)), want, "closing")
     m.wait_sealed(old, seconds=60)
     same_tree(tree(m.path(old)), want, "sealed, through the mount")
-    same_tree(tree(m.restore(old)), want, "restored by tar")
+    to = m.restore(old)
+    same_tree(tree(to), want, "restored by tar")
+    for d in (b"a.dir", b"a.dir/empty", b"empty-dir"):
+        eq(os.stat(os.path.join(os.fsencode(to), d)).st_mtime_ns,
+           os.stat(os.path.join(os.fsencode(m.path(old)), d)).st_mtime_ns, f"the time of {d!r}, in ns")
     got = tree(m.restore(old, "bsdtar"))
     # bsdtar reads a fraction before 1970 the wrong way round (libarchive's pax_time).
     got[b"time-before-1970"]["mtime"] = want[b"time-before-1970"]["mtime"]
