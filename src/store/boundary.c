@@ -191,12 +191,13 @@ static bool is_stream(struct varve_node *f)
 /* At the boundary: what writers hold of A's streams goes on in B. ns held. */
 static int give_successors(struct varve_store *s, struct varve_bucket *a)
 {
-	for (struct varve_node *f = a->written; f; f = f->next_written) {
+	for (struct varve_node *f = a->written, *next; f; f = next) {
 		struct varve_node *succ;
 		int r;
 
+		next = f->next_written; /* with its writers gone it leaves the list */
 		/* Removed while held: it goes on as on any filesystem, nameless. */
-		if (!f->writers || !f->linked || f->succ || !(f->appended || is_stream(f)))
+		if (!f->linked || f->succ || !(f->appended || is_stream(f)))
 			continue;
 		r = successor_at(s, f->parent->sdir, f, &succ);
 		if (r < 0)
@@ -208,20 +209,29 @@ static int give_successors(struct varve_store *s, struct varve_bucket *a)
 
 /* A handle that does not write leaves a successor behind at each boundary: the chain is cut short, so
  * that it does not grow with time. What it skips is whole as far as this handle goes. ns held. */
+static void shorten(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_node *newest;
+
+	if (!f || !f->succ)
+		return;
+	newest = varve_file_newest(f);
+	if (f->succ == newest)
+		return;
+	(void)varve_node_ref(newest);
+	varve_node_unref(s, f->succ);
+	f->succ = newest;
+}
+
 static void shorten_chains(struct varve_store *s)
 {
 	for (uint32_t i = 0; i < s->n_handles; i++) {
 		struct varve_handle *h = s->handles[i];
-		struct varve_node *f = h ? h->file : NULL, *newest;
 
-		if (!f || !f->succ)
-			continue;
-		newest = varve_file_newest(f);
-		if (f->succ == newest)
-			continue;
-		(void)varve_node_ref(newest);
-		varve_node_unref(s, f->succ);
-		f->succ = newest;
+		if (h) {
+			shorten(s, h->file);
+			shorten(s, h->opened);
+		}
 	}
 }
 
@@ -230,7 +240,7 @@ static uint32_t count_written(struct varve_bucket *a)
 	uint32_t n = 0;
 
 	for (struct varve_node *f = a->written; f; f = f->next_written)
-		n += f->writers > 0;
+		n++;
 	return n;
 }
 
@@ -393,7 +403,7 @@ static void settle_writers(struct varve_store *s, struct varve_bucket *a)
 		{
 			guard(&s->ns);
 			for (f = a->written; f; f = f->next_written)
-				if (f->writers && f->linked && !f->succ && !f->stuck)
+				if (f->linked && !f->succ && !f->stuck)
 					break;
 			if (!f)
 				return;
@@ -432,8 +442,10 @@ void varve_bucket_forget_tree(struct varve_store *s, struct varve_bucket *b)
 		struct varve_node *f = b->written;
 
 		b->written = f->next_written;
+		if (b->written)
+			b->written->written_at = &b->written;
 		f->next_written = NULL;
-		f->in_written = false;
+		f->written_at = NULL;
 		varve_node_unref(s, f);
 	}
 	if (b->root) {

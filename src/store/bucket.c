@@ -10,6 +10,7 @@ struct varve_bucket *varve_bucket_new(const char *name, int64_t start_ns, int64_
 				      uint64_t ino)
 {
 	struct varve_bucket *b = calloc(1, sizeof(*b));
+	pthread_rwlockattr_t prefer;
 
 	if (!b)
 		return NULL;
@@ -19,7 +20,11 @@ struct varve_bucket *varve_bucket_new(const char *name, int64_t start_ns, int64_
 	b->ino = ino;
 	b->refs = 1;
 	b->files = b->bytes = UINT64_MAX;
-	(void)pthread_rwlock_init(&b->gate, NULL);
+	/* Shutting the gate goes first: late writers must not hold it off. It is never taken twice. */
+	(void)pthread_rwlockattr_init(&prefer);
+	(void)pthread_rwlockattr_setkind_np(&prefer, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+	(void)pthread_rwlock_init(&b->gate, &prefer);
+	(void)pthread_rwlockattr_destroy(&prefer);
 	(void)pthread_mutex_init(&b->shelf, NULL);
 	return b;
 }

@@ -103,8 +103,9 @@ struct varve_node {
 	uint32_t writers;    /* ns; writable handles that came by current/, see (4) */
 	struct varve_node *succ; /* ns; referenced: see invariant (4) */
 	bool stuck;		 /* mutate; no successor could be made for it, said */
-	struct varve_node *next_written; /* ns; in bucket.written */
-	bool in_written;
+	struct varve_node *next_written; /* ns; in bucket.written, while it has writers */
+	struct varve_node **written_at;	 /* ns; what points to it there; NULL: not in the list */
+	uint32_t openers; /* ns; handles that were opened by this node */
 	pthread_mutex_t lock; /* "file": size, last, late; held over the append to its part */
 	atomic_uint_fast64_t size; /* of the part; read without the lock, too */
 	int last;	      /* its last byte; -1: not known */
@@ -142,7 +143,7 @@ struct varve_bucket {
 	uint32_t refs;
 	enum varve_bucket_state state;
 	struct varve_node *root;    /* DDIR; NULL once sealed */
-	struct varve_node *written; /* FILEs that have, or had, writers from current/ */
+	struct varve_node *written; /* FILEs that writers from current/ hold */
 	int64_t grace_end_ns;	    /* believed time; closing only */
 	int64_t promise_boot_ns;    /* boot time until which names under current/ were let be cached */
 	bool held;
@@ -176,6 +177,7 @@ struct varve_handle {
 
 	pthread_mutex_t lock; /* "handle": all below */
 	struct varve_node *file; /* referenced; changed under lock and ns; moves to successors */
+	struct varve_node *opened; /* referenced, immutable: the file that it was opened on */
 	uint64_t next_off; /* the offset at which the caller's next write would go on */
 	bool dirty;	   /* wrote to `file` since the last fsync */
 	struct varve_node **unsynced; /* files it wrote to and moved on from; referenced */

@@ -45,6 +45,8 @@ static int lookup_live(struct varve_store *s, struct varve_node *dir, const char
 	int r = 0;
 
 	guard(&s->ns);
+	if (dir->kind == VARVE_KIND_SEALED)
+		return -EAGAIN;
 	c = varve_visible_child(s, dir, name);
 	if (c && c->kind == VARVE_KIND_STREAM)
 		r = varve_stream_file(s, c, &c);
@@ -56,11 +58,18 @@ static int lookup_live(struct varve_store *s, struct varve_node *dir, const char
 	return 0;
 }
 
+static enum varve_kind kind_now(struct varve_store *s, const struct varve_node *n)
+{
+	guard(&s->ns);
+	return n->kind;
+}
+
 int varve_store_lookup(struct varve_store *s, uint64_t parent, const char *name,
 		       struct varve_entry *ret)
 {
 	held_node dir = {s, varve_node_get(s, parent)};
 	held_node n = {s, NULL};
+	enum varve_kind kind;
 	int64_t valid;
 	int r;
 
@@ -68,7 +77,9 @@ int varve_store_lookup(struct varve_store *s, uint64_t parent, const char *name,
 		return -ESTALE;
 	if (strlen(name) > NAME_MAX)
 		return -ENAMETOOLONG;
-	switch (dir.n->kind) {
+again:
+	kind = kind_now(s, dir.n);
+	switch (kind) {
 	case VARVE_KIND_ROOT:
 		r = lookup_root(s, name, &n.n);
 		break;
@@ -84,11 +95,14 @@ int varve_store_lookup(struct varve_store *s, uint64_t parent, const char *name,
 	default:
 		r = -ENOTDIR;
 	}
+	/* It was sealed in this moment, or numbers have to be reserved. */
+	if (r == -EAGAIN)
+		goto again;
 	if (r < 0)
 		return r;
 	{
 		guard(&s->ns);
-		varve_entry_fill(s, n.n, ret);
+		varve_entry_fill(s, n.n, dir.n->kind == VARVE_KIND_SDIR, ret);
 	}
 	r = varve_node_stat(s, n.n, &ret->attr, &valid);
 	if (r < 0)
@@ -197,10 +211,13 @@ static int list_root(struct varve_store *s, struct varve_handle *h)
 
 static int list_live(struct varve_store *s, struct varve_node *dir, struct varve_handle *h)
 {
-	struct listing l = {s, h, dir, dir->kind == VARVE_KIND_DDIR, 0};
+	struct listing l = {s, h, dir, false, 0};
 	struct varve_node *d;
 
 	guard(&s->ns);
+	if (dir->kind == VARVE_KIND_SEALED)
+		return -EAGAIN;
+	l.dated = dir->kind == VARVE_KIND_DDIR;
 	/* Streams get their files first, so that all of them are seen with their numbers. */
 	varve_node_each(dir, dir->kind == VARVE_KIND_SDIR ? add_skeleton : add_child, &l);
 	d = dir->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, dir) : NULL;
@@ -225,17 +242,25 @@ static int by_name(const void *a, const void *b)
 
 static int fill_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h)
 {
-	uint64_t up = dir->parent ? dir->parent->ino : VARVE_ID_ROOT;
+	uint64_t up = VARVE_ID_ROOT;
 	int r;
 
 	for (;;) {
+		enum varve_kind kind;
+
+		{
+			guard(&s->ns);
+			kind = dir->kind;
+			if (dir->parent)
+				up = dir->parent->ino;
+		}
 		clear_list(h);
 		r = varve_ino_ready(s);
 		if (r < 0)
 			return r;
-		if (dir->kind == VARVE_KIND_ROOT)
+		if (kind == VARVE_KIND_ROOT)
 			r = list_root(s, h);
-		else if (dir->kind == VARVE_KIND_SEALED)
+		else if (kind == VARVE_KIND_SEALED)
 			r = varve_sealed_list(s, dir, h);
 		else
 			r = list_live(s, dir, h);

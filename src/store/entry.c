@@ -20,9 +20,10 @@ int64_t varve_name_valid_ns(struct varve_store *s)
 	return left;
 }
 
-void varve_entry_fill(struct varve_store *s, struct varve_node *n, struct varve_entry *ret)
+void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_current,
+		      struct varve_entry *ret)
 {
-	bool dated = n->bucket && n->bucket != s->current;
+	bool dated = n->bucket && !by_current;
 
 	*ret = (struct varve_entry){.id = n->ino, .attr = n->attr};
 	/* rmdir(2) left the kernel's inode of a bucket's directory dead. */
@@ -48,13 +49,18 @@ void varve_entry_fill(struct varve_store *s, struct varve_node *n, struct varve_
 	case VARVE_KIND_FILE:
 		if (dated)
 			ret->id |= VARVE_ID_DATED;
-		ret->entry_valid_ns = dated || !n->bucket ? DATED_VALID_NS : varve_name_valid_ns(s);
+		if (dated || !n->bucket)
+			ret->entry_valid_ns = DATED_VALID_NS;
+		else if (n->bucket == s->current)
+			ret->entry_valid_ns = varve_name_valid_ns(s);
 		break;
 	case VARVE_KIND_DDIR:
 		ret->id |= VARVE_ID_DATED;
 		ret->entry_valid_ns = DATED_VALID_NS;
 		break;
 	case VARVE_KIND_SEALED:
+		if (by_current)
+			break; /* sealed while it was being looked up: look again */
 		ret->id |= VARVE_ID_DATED;
 		ret->entry_valid_ns = ret->attr_valid_ns = INT64_MAX;
 		break;

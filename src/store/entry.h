@@ -3,9 +3,11 @@
 
 #include "store/core.h"
 
-/* Fills *ret for n with one lookup reference; ns held. For a FILE the attributes are those cached:
+/* Fills *ret for n with one lookup reference; ns held. by_current: it was reached below current/: then its
+ * id is without VARVE_ID_DATED, also when a boundary has passed meanwhile. For a FILE the attributes are those cached:
  * the caller refreshes them with varve_file_stat afterwards where a part may be open. */
-void varve_entry_fill(struct varve_store *s, struct varve_node *n, struct varve_entry *ret);
+void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_current,
+		      struct varve_entry *ret);
 
 /* Until when names under current/ may be cached, ns from now; ns held. */
 int64_t varve_name_valid_ns(struct varve_store *s);

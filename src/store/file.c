@@ -207,14 +207,25 @@ static bool is_writable(int flags)
 	return (flags & O_ACCMODE) != O_RDONLY;
 }
 
+/* Only what writers hold is in the list: it must not grow with what comes and goes. */
 static void note_written(struct varve_store *s, struct varve_node *f)
 {
-	(void)s;
-	if (f->in_written || !f->bucket)
-		return;
-	f->in_written = true;
-	f->next_written = f->bucket->written;
-	f->bucket->written = varve_node_ref(f);
+	bool wanted = f->writers && f->bucket;
+
+	if (wanted && !f->written_at) {
+		f->written_at = &f->bucket->written;
+		f->next_written = f->bucket->written;
+		if (f->next_written)
+			f->next_written->written_at = &f->next_written;
+		f->bucket->written = varve_node_ref(f);
+	} else if (!wanted && f->written_at) {
+		*f->written_at = f->next_written;
+		if (f->next_written)
+			f->next_written->written_at = f->written_at;
+		f->next_written = NULL;
+		f->written_at = NULL;
+		varve_node_unref(s, f);
+	}
 }
 
 void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_t n)
@@ -230,11 +241,22 @@ void varve_file_succeed(struct varve_store *s, struct varve_node *f, struct varv
 	/* Also the writers that don't write: they must have a way on at the next boundary, too. */
 	varve_file_add_writers(s, succ, f->writers);
 	f->writers = 0;
+	note_written(s, f);
+}
+
+void varve_file_end_chain(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_node *succ = f->succ;
+
+	if (!succ || f->handles || f->openers)
+		return;
+	f->succ = NULL;
+	varve_node_unref(s, succ);
 }
 
 /* The file that an open by this id gets: reads stay where they are, writes by current/ go to where
  * writers went. ns held. */
-static int open_target(struct varve_store *s, struct varve_node *n, bool dated, int flags,
+static int open_target(struct varve_store *s, struct varve_node *n, bool dated, int flags, bool fresh,
 		       struct varve_node **ret)
 {
 	if (n->kind != VARVE_KIND_FILE && n->kind != VARVE_KIND_SEALED)
@@ -253,7 +275,12 @@ static int open_target(struct varve_store *s, struct varve_node *n, bool dated, 
 	if ((is_writable(flags) || (flags & O_TRUNC)) && n->bucket && n->bucket->shut &&
 	    !n->nameless)
 		return dated ? -EROFS : -ESTALE;
-	(void)s;
+	/* A name of current/ that was looked up before the boundary and is opened behind it: the kernel
+	 * looks it up again. What was made in this very call is opened, as a copy that runs over the
+	 * boundary is. */
+	if (is_writable(flags) && !dated && n->bucket && n->bucket != s->current && !n->nameless &&
+	    !n->writers && (!fresh || flags & O_APPEND))
+		return -ESTALE;
 	*ret = n;
 	return 0;
 }
@@ -286,6 +313,12 @@ static int mark_stream(struct varve_store *s, struct varve_node *f)
 
 int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct varve_opened *ret)
 {
+	return varve_file_open(s, id, flags, false, ret);
+}
+
+int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
+		    struct varve_opened *ret)
+{
 	held_node n = {s, varve_node_get(s, id)};
 	struct varve_node *f = NULL;
 	struct varve_part *part = NULL;
@@ -303,10 +336,12 @@ int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct 
 	h->writable = is_writable(flags);
 	{
 		guard(&s->ns);
-		r = open_target(s, n.n, h->dated, flags, &f);
+		r = open_target(s, n.n, h->dated, flags, fresh, &f);
 		sealed = r == 0 && f->kind == VARVE_KIND_SEALED;
 		if (r == 0) {
 			h->file = varve_node_ref(f);
+			h->opened = varve_node_ref(n.n);
+			n.n->openers++;
 			if (!sealed) {
 				f->handles++;
 				if (h->writable && !h->dated) {
@@ -351,9 +386,12 @@ struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_no
 {
 	struct varve_part *part = NULL;
 
-	(void)s;
-	if (writer)
-		varve_file_newest(f)->writers--;
+	if (writer) {
+		struct varve_node *newest = varve_file_newest(f);
+
+		newest->writers--;
+		note_written(s, newest);
+	}
 	if (--f->handles == 0) {
 		part = f->part;
 		f->part = NULL;
@@ -388,6 +426,12 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 			last = varve_file_drop_handle(s, f, h->writable && !h->dated,
 						      have ? &st : NULL);
 		}
+	}
+	if (h->opened) {
+		guard(&s->ns);
+		h->opened->openers--;
+		varve_file_end_chain(s, h->opened);
+		varve_file_end_chain(s, h->file);
 	}
 	varve_part_unref(last);
 	varve_part_unref(part);

@@ -12,6 +12,13 @@ void varve_file_resized(struct varve_store *s, struct varve_node *f, uint64_t ol
 /* n more writers by current/; ns held. */
 void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_t n);
 
+/* Opens; fresh: the file was made by the same call (see open_target). */
+int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
+		    struct varve_opened *ret);
+
+/* A file that nobody can come by any more needs no way on; ns held. */
+void varve_file_end_chain(struct varve_store *s, struct varve_node *f);
+
 /* Gives f its successor, to which f's writers belong from now on; ns held. */
 void varve_file_succeed(struct varve_store *s, struct varve_node *f, struct varve_node *succ);
 

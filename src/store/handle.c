@@ -61,6 +61,7 @@ static void destroy(struct varve_store *s, struct varve_handle *h)
 		for (uint32_t i = 0; i < h->n_unsynced; i++)
 			varve_node_unref(s, h->unsynced[i]);
 		varve_node_unref(s, h->file);
+		varve_node_unref(s, h->opened);
 	}
 	varve_segment_unref(h->seg);
 	for (uint32_t i = 0; i < h->n_list; i++)

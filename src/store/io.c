@@ -79,8 +79,15 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 			n = n == -ENODATA || kind == VARVE_KIND_SEALED ? 0 : n;
 		}
 	}
-	if (f.n && n == 0 && kind == VARVE_KIND_SEALED)
+	if (f.n && n == 0 && kind == VARVE_KIND_SEALED) {
 		n = varve_sealed_segment(s, f.n->bucket, f.n->tab, &seg);
+		if (n == -ESTALE) {
+			/* Its bucket was dropped in this moment, and left the segment to the handle. */
+			guard(&s->ns);
+			seg = h->seg ? varve_segment_ref(h->seg) : NULL;
+			n = seg ? 0 : n;
+		}
+	}
 	if (n == 0 && seg)
 		n = read_sealed(seg, member, buf, size, off, page_cache);
 	while (n == 0 && part) {
@@ -99,6 +106,24 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 
 #define ROOM_TRIES 4
 
+/* What is sealed is durable, and what has no name or no bucket any more needs not be. */
+static void prune_unsynced(struct varve_store *s, struct varve_handle *h)
+{
+	uint32_t n = 0;
+
+	guard(&s->ns);
+	for (uint32_t i = 0; i < h->n_unsynced; i++) {
+		struct varve_node *f = h->unsynced[i];
+
+		if (f->kind == VARVE_KIND_SEALED || f->nameless ||
+		    f->bucket->state == VARVE_BUCKET_DROPPED)
+			varve_node_unref(s, f);
+		else
+			h->unsynced[n++] = f;
+	}
+	h->n_unsynced = n;
+}
+
 /* Moves the handle to its file's successor; handle.lock held. */
 static int move_on(struct varve_store *s, struct varve_handle *h)
 {
@@ -109,6 +134,7 @@ static int move_on(struct varve_store *s, struct varve_handle *h)
 	struct stat st;
 	bool have = false;
 
+	prune_unsynced(s, h);
 	if (h->dirty) {
 		unsynced = realloc(h->unsynced, (h->n_unsynced + 1) * sizeof(*unsynced));
 		if (!unsynced)
@@ -127,6 +153,7 @@ static int move_on(struct varve_store *s, struct varve_handle *h)
 		part = varve_file_drop_handle(s, old, false, have ? &st : NULL);
 		h->file = varve_node_ref(old->succ);
 		h->file->handles++;
+		varve_file_end_chain(s, old);
 		if (unsynced)
 			unsynced[h->n_unsynced++] = old;
 		else

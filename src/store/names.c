@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "store/file.h"
 #include "store/part.h"
 
 /* What a change below parent is answered where it can't be made at all; 0 where it can. mutate and
@@ -163,14 +164,15 @@ out:
 	return r;
 }
 
-static int finish_entry(struct varve_store *s, struct varve_node *n, struct varve_entry *ret)
+static int finish_entry(struct varve_store *s, struct varve_node *n, bool by_current,
+			struct varve_entry *ret)
 {
 	int64_t valid;
 	int r;
 
 	{
 		guard(&s->ns);
-		varve_entry_fill(s, n, ret);
+		varve_entry_fill(s, n, by_current, ret);
 	}
 	r = varve_node_stat(s, n, &ret->attr, &valid);
 	if (r < 0)
@@ -190,7 +192,8 @@ static int check_new(struct varve_store *s, struct varve_node *parent, const cha
 
 /* mknod, create and symlink: a new file under parent. */
 static int new_file(struct varve_store *s, const struct varve_caller *who, uint64_t parent_id,
-		    const char *name, mode_t mode, const char *link_target, struct varve_node **ret)
+		    const char *name, mode_t mode, const char *link_target, struct varve_node **ret,
+		    bool *ret_by_current)
 {
 	held_node parent = {s, varve_node_get(s, parent_id)};
 	int r = varve_name_check(name);
@@ -199,6 +202,7 @@ static int new_file(struct varve_store *s, const struct varve_caller *who, uint6
 		return -ESTALE;
 	if (r < 0)
 		return r;
+	*ret_by_current = parent.n->kind == VARVE_KIND_SDIR;
 	guard(&s->mutate);
 	r = check_new(s, parent.n, name);
 	return r < 0 ? r : make_file(s, who, parent.n, name, mode, link_target, ret);
@@ -208,21 +212,23 @@ int varve_store_mknod(struct varve_store *s, const struct varve_caller *who, uin
 		      const char *name, mode_t mode, struct varve_entry *ret)
 {
 	held_node f = {s, NULL};
+	bool by_current;
 	int r;
 
 	if (!S_ISREG(mode) && (mode & S_IFMT))
 		return -EPERM;
-	r = new_file(s, who, parent, name, mode, NULL, &f.n);
-	return r < 0 ? r : finish_entry(s, f.n, ret);
+	r = new_file(s, who, parent, name, mode, NULL, &f.n, &by_current);
+	return r < 0 ? r : finish_entry(s, f.n, by_current, ret);
 }
 
 int varve_store_symlink(struct varve_store *s, const struct varve_caller *who, const char *target,
 			uint64_t parent, const char *name, struct varve_entry *ret)
 {
 	held_node f = {s, NULL};
-	int r = new_file(s, who, parent, name, 0777, target, &f.n);
+	bool by_current;
+	int r = new_file(s, who, parent, name, 0777, target, &f.n, &by_current);
 
-	return r < 0 ? r : finish_entry(s, f.n, ret);
+	return r < 0 ? r : finish_entry(s, f.n, by_current, ret);
 }
 
 int varve_store_create(struct varve_store *s, const struct varve_caller *who, uint64_t parent,
@@ -230,7 +236,8 @@ int varve_store_create(struct varve_store *s, const struct varve_caller *who, ui
 		       struct varve_opened *ret_opened)
 {
 	held_node f = {s, NULL};
-	int r = new_file(s, who, parent, name, mode, NULL, &f.n);
+	bool by_current, fresh = false;
+	int r = new_file(s, who, parent, name, mode, NULL, &f.n, &by_current);
 
 	if (r == -EEXIST && !(flags & O_EXCL)) {
 		/* Another caller was first; the open is as if it had come a moment later. */
@@ -240,14 +247,15 @@ int varve_store_create(struct varve_store *s, const struct varve_caller *who, ui
 		else if (r < 0)
 			return r;
 	} else if (r == 0) {
-		r = finish_entry(s, f.n, ret);
+		fresh = true;
+		r = finish_entry(s, f.n, by_current, ret);
 		if (r < 0)
 			return r;
 	} else {
 		return r;
 	}
 	if (r == 0)
-		r = varve_store_open_file(s, ret->id, flags, ret_opened);
+		r = varve_file_open(s, ret->id, flags, fresh, ret_opened);
 	if (r < 0)
 		varve_store_forget(s, ret->id, 1);
 	return r;
@@ -360,7 +368,10 @@ static int make_dir(struct varve_store *s, const struct varve_caller *who, struc
 		varve_dir_touch(parent);
 	}
 	*ret = d;
-	return parent->kind == VARVE_KIND_SDIR ? also_in_bucket(s, d) : 0;
+	/* On a full disk it is made in the bucket with the first file in it; the directory is there. */
+	if (parent->kind == VARVE_KIND_SDIR)
+		(void)also_in_bucket(s, d);
+	return 0;
 }
 
 int varve_store_mkdir(struct varve_store *s, const struct varve_caller *who, uint64_t parent_id,
@@ -382,7 +393,7 @@ int varve_store_mkdir(struct varve_store *s, const struct varve_caller *who, uin
 		if (r == 0)
 			r = make_dir(s, who, parent.n, name, mode, &d.n);
 	}
-	return r < 0 ? r : finish_entry(s, d.n, ret);
+	return r < 0 ? r : finish_entry(s, d.n, parent.n->kind == VARVE_KIND_SDIR, ret);
 }
 
 /* -- removing -- */

@@ -272,30 +272,44 @@ static int rename_in(int from_fd, const char *from, int to_fd, const char *to)
 	return renameat(from_fd, from, to_fd, to) < 0 ? -errno : 0;
 }
 
-/* The directories of parts below the bucket follow the skeleton's, place by place. */
+static int rename_place(struct varve_store *s, const char *name, struct varve_node *from_up,
+			struct varve_node *to_up, const char *new_name, unsigned place)
+{
+	cleanup_free char *from_path = NULL;
+	cleanup_free char *to_path = NULL;
+	int from_fd, to_fd;
+
+	{
+		guard(&s->ns);
+		from_path = varve_node_where(s, from_up, name, place, &from_fd);
+		to_path = varve_node_where(s, to_up, new_name, place, &to_fd);
+	}
+	return rename_in(from_fd, from_path, to_fd, to_path);
+}
+
+/* Moves d's directories of parts, place by place: all of them or none. */
 static int move_ddir_on_disk(struct varve_store *s, struct varve_node *d, struct varve_node *to,
 			     const char *new_name)
 {
-	for (unsigned p = 0; p < 32; p++) {
-		cleanup_free char *from_path = NULL;
-		cleanup_free char *to_path = NULL;
-		int from_fd, to_fd, r;
+	struct varve_node *up = d->parent;
+	uint32_t done = 0;
+	int r = 0;
 
+	/* What may need room comes first. */
+	for (unsigned p = 0; r == 0 && p < 32; p++)
+		if (d->on_disk & (1u << p))
+			r = varve_ddir_on_disk(s, to, p);
+	for (unsigned p = 0; r == 0 && p < 32; p++) {
 		if (!(d->on_disk & (1u << p)))
 			continue;
-		r = varve_ddir_on_disk(s, to, p);
-		if (r < 0)
-			return r;
-		{
-			guard(&s->ns);
-			from_path = varve_node_where(s, d, NULL, p, &from_fd);
-			to_path = varve_node_where(s, to, new_name, p, &to_fd);
-		}
-		r = rename_in(from_fd, from_path, to_fd, to_path);
-		if (r < 0)
-			return r;
+		r = rename_place(s, d->name, up, to, new_name, p);
+		if (r == 0)
+			done |= 1u << p;
 	}
-	return 0;
+	for (unsigned p = 0; r < 0 && p < 32; p++)
+		if (done & (1u << p))
+			(void)rename_place(s, new_name, to, up, d->name, p);
+	return r;
 }
 
 /* Takes an empty directory at the new name away, in memory, and its empty twin on disk; what
@@ -366,10 +380,11 @@ static int move_sdir(struct varve_store *s, struct move *m)
 		if (r == 0 && to)
 			(void)varve_node_ref(to);
 	}
-	if (r == 0)
-		r = rename_in(s->tree_fd, from_path, s->tree_fd, to_path);
+	/* The skeleton last: what recovery makes of a crash in between is a skeleton directory more. */
 	if (r == 0 && d)
 		r = move_ddir_on_disk(s, d, to, m->new_name);
+	if (r == 0)
+		r = rename_in(s->tree_fd, from_path, s->tree_fd, to_path);
 	{
 		guard(&s->ns);
 		if (r == 0 && m->victim) {
@@ -422,154 +437,255 @@ static int move_plain_dir(struct varve_store *s, struct move *m)
 
 /* -- a whole directory from .staging/ -- */
 
-/* The skeleton directory for x, with its number; the bucket's gets a new one. mutate held. */
-static int publish_dir_on_disk(struct varve_store *s, const char *tree_path, const char *part_path,
-			       const struct stat *attr, uint64_t ino, uint64_t dated_ino)
-{
-	cleanup_close int src = varve_openat(s->open_fd, part_path, O_RDONLY | O_DIRECTORY, 0);
-	cleanup_close int dst = -1;
-	int r;
+/* One of the directories that are published: its XDIR, which becomes the skeleton's, and the bucket's. */
+struct pub {
+	struct varve_node *x, *d; /* referenced */
+	size_t up;		  /* the number of the one it is in */
+	char *tree_path;	  /* where the skeleton gets it */
+};
 
-	if (src < 0)
-		return src;
-	if (mkdirat(s->tree_fd, tree_path, 0700) < 0 && errno != EEXIST)
-		return -errno;
-	dst = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_DIRECTORY, 0);
-	if (dst < 0)
-		return dst;
-	if (fchown(dst, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
-		return -errno;
-	if (fchmod(dst, attr->st_mode & 07777) < 0)
-		return -errno;
-	r = varve_xattrs_copy(src, dst);
-	if (r == 0)
-		r = varve_ino_write_xattr(dst, ino);
-	return r < 0 ? r : varve_ino_write_xattr(src, dated_ino);
-}
-
-struct list {
-	struct varve_node **nodes;
-	size_t n, size;
+struct pubs {
+	struct varve_store *s;
+	struct varve_bucket *b;
+	struct pub *list;
+	size_t n, at;
+	const char *name; /* the top one's new name */
+	struct varve_node *to;
 	int r;
 };
 
-static void list_one(void *ctx, struct varve_node *n)
+static void pub_add(void *ctx, struct varve_node *x)
 {
-	struct list *l = ctx;
+	struct pubs *l = ctx;
+	struct pub *more;
+	uint64_t ino;
 
-	if (l->n == l->size) {
-		size_t size = l->size ? 2 * l->size : 64;
-		struct varve_node **more = realloc(l->nodes, size * sizeof(*more));
-
-		if (!more) {
-			l->r = -ENOMEM;
-			return;
-		}
-		l->nodes = more;
-		l->size = size;
+	if (x->kind != VARVE_KIND_XDIR || l->r < 0)
+		return;
+	ino = varve_ino_take(l->s);
+	more = realloc(l->list, (l->n + 1) * sizeof(*more));
+	if (more)
+		l->list = more;
+	if (!ino || !more) {
+		l->r = ino ? -ENOMEM : -EAGAIN;
+		return;
 	}
-	l->nodes[l->n++] = varve_node_ref(n);
+	more += l->n++;
+	*more = (struct pub){.x = varve_node_ref(x), .up = l->at};
+	more->d = varve_node_new(l->s, VARVE_KIND_DDIR, ino);
+	if (l->n == 1)
+		more->tree_path = varve_node_path(l->to, l->name);
+	else if (asprintf(&more->tree_path, "%s/%s", l->list[l->at].tree_path, x->name) < 0)
+		more->tree_path = NULL;
+	if (!more->d || !more->tree_path) {
+		l->r = -ENOMEM;
+		return;
+	}
+	more->d->attr = x->attr;
+	more->d->attr.st_ino = ino;
+	more->d->bucket = varve_bucket_ref(l->b);
+	more->d->sdir = varve_node_ref(x);
+	more->d->on_disk = 1;
 }
 
-/* x, an XDIR, becomes an SDIR below sdir_up, with a DDIR below ddir_up, and all in it likewise. The
- * whole was renamed on disk. ns held but for the skeleton's I/O; mutate keeps the names still. */
-static int publish_dir(struct varve_store *s, struct varve_node *x, struct varve_node *sdir_up,
-		       struct varve_node *ddir_up, const char *name)
+/* Breadth first: the list is the queue. ns held; -EAGAIN: numbers must be reserved. */
+static int pubs_collect(struct pubs *l, struct varve_node *top)
 {
-	struct list l = {0};
+	pub_add(l, top);
+	for (l->at = 0; l->r == 0 && l->at < l->n; l->at++)
+		varve_node_each(l->list[l->at].x, pub_add, l);
+	return l->r;
+}
+
+static void pubs_done(struct pubs *l)
+{
+	guard(&l->s->ns);
+	for (size_t i = 0; i < l->n; i++) {
+		varve_node_unref(l->s, l->list[i].x);
+		varve_node_unref(l->s, l->list[i].d);
+		free(l->list[i].tree_path);
+	}
+	free(l->list);
+	*l = (struct pubs){.s = l->s, .b = l->b, .name = l->name, .to = l->to};
+}
+
+/* The skeleton's directory like the one in .staging/, with its number. */
+static int pub_make(struct varve_store *s, const struct pub *p)
+{
+	cleanup_free char *from = NULL;
+	cleanup_close int src = -1;
+	cleanup_close int dst = -1;
+	int fd, r;
+
+	{
+		guard(&s->ns);
+		from = varve_node_where(s, p->x, NULL, 0, &fd);
+	}
+	if (!from)
+		return -ENOMEM;
+	src = varve_openat(fd, from, O_RDONLY | O_DIRECTORY, 0);
+	if (src < 0)
+		return src;
+	if (mkdirat(s->tree_fd, p->tree_path, 0700) < 0 && errno != EEXIST)
+		return -errno;
+	dst = varve_openat(s->tree_fd, p->tree_path, O_RDONLY | O_DIRECTORY, 0);
+	if (dst < 0)
+		return dst;
+	if (fchown(dst, p->x->attr.st_uid, p->x->attr.st_gid) < 0 && errno != EPERM)
+		return -errno;
+	r = varve_xattrs_copy(src, dst);
+	if (r == 0 && fchmod(dst, p->x->attr.st_mode & 07777) < 0)
+		r = -errno;
+	return r < 0 ? r : varve_ino_write_xattr(dst, p->x->ino);
+}
+
+static void pubs_unmake(struct varve_store *s, const struct pubs *l, const struct varve_node *victim)
+{
+	cleanup_close int fd = -1;
+
+	for (size_t i = l->n; i-- > (victim ? 1u : 0u);)
+		(void)unlinkat(s->tree_fd, l->list[i].tree_path, AT_REMOVEDIR);
+	/* An empty directory that was to be replaced stays what it was. */
+	if (victim && l->n)
+		fd = varve_openat(s->tree_fd, l->list[0].tree_path, O_RDONLY | O_DIRECTORY, 0);
+	if (fd >= 0)
+		(void)!varve_ino_write_xattr(fd, victim->ino);
+}
+
+/* The bucket's directories get numbers of their own; what is not noted now is noted by recovery. */
+static void pubs_number(struct varve_store *s, const struct pubs *l)
+{
+	for (size_t i = 0; i < l->n; i++) {
+		cleanup_free char *path = NULL;
+		cleanup_close int fd = -1;
+		int base;
+
+		{
+			guard(&s->ns);
+			path = varve_node_where(s, l->list[i].d, NULL, 0, &base);
+		}
+		fd = path ? varve_openat(base, path, O_RDONLY | O_DIRECTORY, 0) : -1;
+		if (fd >= 0)
+			(void)!varve_ino_write_xattr(fd, l->list[i].d->ino);
+	}
+}
+
+struct files {
+	struct varve_store *s;
 	struct varve_node *d;
-	cleanup_free char *tree_path = NULL;
-	cleanup_free char *part_path = NULL;
-	uint64_t ino;
-	int fd, r = varve_ino_next(s, &ino);
+	struct varve_node **list;
+	size_t n;
+	int r;
+};
 
-	if (r < 0)
-		return r;
-	{
-		guard(&s->ns);
-		d = varve_node_new(s, VARVE_KIND_DDIR, ino);
-		if (!d)
-			return -ENOMEM;
-		d->attr = x->attr;
-		d->attr.st_ino = ino;
-		d->bucket = varve_bucket_ref(ddir_up->bucket);
-		d->sdir = varve_node_ref(x);
-		d->on_disk = 1;
-		tree_path = varve_node_path(sdir_up, name);
-		part_path = varve_node_where(s, ddir_up, name, 0, &fd);
-		varve_node_each(x, list_one, &l);
-		r = l.r;
+static void list_file(void *ctx, struct varve_node *f)
+{
+	struct files *l = ctx;
+	struct varve_node **more;
+
+	if (f->kind != VARVE_KIND_FILE)
+		return;
+	more = realloc(l->list, (l->n + 1) * sizeof(*more));
+	if (!more) {
+		l->r = -ENOMEM;
+		return;
 	}
-	if (r == 0)
-		r = tree_path && part_path ? publish_dir_on_disk(s, tree_path, part_path, &x->attr,
-								 x->ino, ino)
-					   : -ENOMEM;
-	{
-		guard(&s->ns);
-		if (r == 0)
-			r = relink_dir(s, x, sdir_up, name);
-		x->kind = VARVE_KIND_SDIR;
-		if (r == 0)
-			r = varve_node_link(ddir_up, d, name);
-		if (r == 0)
-			x->ddir = d;
-		for (size_t i = 0; r == 0 && i < l.n; i++) {
-			struct move m = {.node = l.nodes[i], .new_name = l.nodes[i]->name};
-			cleanup_free char *keep = strdup(m.new_name);
+	l->list = more;
+	more[l->n++] = varve_node_ref(f);
+}
 
-			m.new_name = keep;
-			if (m.node->kind == VARVE_KIND_FILE)
-				r = keep ? relink_file(s, &m, d, 0) : -ENOMEM;
+/* Files go from the skeleton's side to the bucket's; ns held. */
+static int pub_files(struct varve_store *s, const struct pub *p)
+{
+	struct files l = {.s = s, .d = p->d};
+
+	varve_node_each(p->x, list_file, &l);
+	for (size_t i = 0; i < l.n; i++) {
+		cleanup_free char *name = strdup(l.list[i]->name);
+		struct move m = {.node = l.list[i], .new_name = name};
+
+		if (l.r == 0)
+			l.r = name ? relink_file(s, &m, p->d, 0) : -ENOMEM;
+		varve_node_unref(s, l.list[i]);
+	}
+	free(l.list);
+	return l.r;
+}
+
+/* Memory follows the rename, in one go; ns held. */
+static int pubs_flip(struct varve_store *s, struct move *m, const struct pubs *l,
+		     struct varve_node *ddir)
+{
+	int r = 0;
+
+	if (m->victim) {
+		m->victim->attr.st_nlink = 0;
+		varve_tree_drop(s, m->victim);
+	}
+	for (size_t i = 0; r == 0 && i < l->n; i++) {
+		const struct pub *p = &l->list[i];
+
+		p->x->kind = VARVE_KIND_SDIR;
+		if (i == 0)
+			r = relink_dir(s, p->x, m->to_dir, m->new_name);
+		if (r == 0)
+			r = varve_node_link(i ? l->list[p->up].d : ddir, p->d, p->x->name);
+		if (r == 0) {
+			p->x->ddir = p->d;
+			r = pub_files(s, p);
 		}
-		varve_node_unref(s, d);
 	}
-	for (size_t i = 0; r == 0 && i < l.n; i++)
-		if (l.nodes[i]->kind == VARVE_KIND_XDIR) {
-			cleanup_free char *keep = strdup(l.nodes[i]->name);
-
-			r = keep ? publish_dir(s, l.nodes[i], x, d, keep) : -ENOMEM;
-		}
-	{
-		guard(&s->ns);
-		for (size_t i = 0; i < l.n; i++)
-			varve_node_unref(s, l.nodes[i]);
-	}
-	free(l.nodes);
+	varve_dir_touch(m->from_dir);
+	varve_dir_touch(m->to_dir);
 	return r;
 }
 
+/* What may need room is done first; then one rename(2) of the whole, which is the commit; then memory. */
 static int publish(struct varve_store *s, struct move *m)
 {
-	struct varve_node *dir;
+	struct pubs l = {.s = s, .b = s->current, .name = m->new_name, .to = m->to_dir};
+	struct varve_node *ddir;
 	cleanup_free char *from = NULL;
 	cleanup_free char *to = NULL;
 	int from_fd, to_fd, r = drop_victim_dir(s, m->victim);
 
 	if (r < 0)
 		return r;
-	r = ready_target(s, m, 0, &dir);
-	if (r < 0)
+	do {
+		pubs_done(&l);
+		r = varve_ino_ready(s);
+		if (r < 0)
+			return r;
+		guard(&s->ns);
+		r = pubs_collect(&l, m->node);
+	} while (r == -EAGAIN);
+	if (r == 0)
+		r = ready_target(s, m, 0, &ddir);
+	if (r < 0) {
+		pubs_done(&l);
 		return r;
+	}
+	for (size_t i = 0; r == 0 && i < l.n; i++)
+		r = pub_make(s, &l.list[i]);
 	{
 		guard(&s->ns);
 		from = varve_node_where(s, m->node, NULL, 0, &from_fd);
-		to = varve_node_where(s, dir, m->new_name, 0, &to_fd);
-	}
-	r = rename_in(from_fd, from, to_fd, to);
-	if (r == 0) {
-		varve_crash_point("publish.renamed");
-		guard(&s->ns);
-		if (m->victim) {
-			m->victim->attr.st_nlink = 0;
-			varve_tree_drop(s, m->victim);
-		}
+		to = varve_node_where(s, ddir, m->new_name, 0, &to_fd);
 	}
 	if (r == 0)
-		r = publish_dir(s, m->node, m->to_dir, dir, m->new_name);
-	varve_node_put(s, dir);
-	guard(&s->ns);
-	varve_dir_touch(m->from_dir);
-	varve_dir_touch(m->to_dir);
+		r = rename_in(from_fd, from, to_fd, to);
+	if (r < 0) {
+		pubs_unmake(s, &l, m->victim);
+	} else {
+		varve_crash_point("publish.renamed");
+		{
+			guard(&s->ns);
+			r = pubs_flip(s, m, &l, ddir);
+		}
+		pubs_number(s, &l);
+	}
+	pubs_done(&l);
+	varve_node_put(s, ddir);
 	return r;
 }
 

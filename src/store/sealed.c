@@ -396,7 +396,7 @@ int varve_sealed_lookup(struct varve_store *s, struct varve_node *dir, const cha
 		guard(&s->ns);
 		r = node_for(s, dir->bucket, &hit, &m, &n);
 		if (r == 0) {
-			varve_entry_fill(s, n, ret);
+			varve_entry_fill(s, n, false, ret);
 			varve_node_unref(s, n);
 		}
 	}
