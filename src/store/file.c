@@ -564,8 +564,9 @@ static int sync_file(struct varve_store *s, struct varve_node *f)
 	struct varve_part *part;
 	int base = -1, r = varve_file_part(s, f, &part);
 
-	/* Without a part there is nothing; a sealed one's segment is durable. */
-	if (r == -ENODATA || r == -ENOENT)
+	/* Without a part there is nothing; a sealed one's segment is durable; what has lost its name
+	 * while nobody had it open is gone. */
+	if (r == -ENODATA || r == -ENOENT || r == -ESTALE)
 		return 0;
 	if (r < 0)
 		return r;
