@@ -311,8 +311,10 @@ static int xattr_fd(struct varve_store *s, struct varve_node *n, bool named)
 				return -ENODATA;
 			path = varve_tree_where(n->parent, n->name);
 		}
-		return path ? varve_openat(s->tree_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
-			    : -ENOMEM;
+		fd = path ? varve_openat(s->tree_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0)
+			  : -ENOMEM;
+		/* What a writer took along under a name that is no stream. */
+		return fd == -ENOENT ? -ENODATA : fd;
 	}
 	{
 		guard(&s->ns);
@@ -518,6 +520,12 @@ static int set_or_remove(struct varve_store *s, const struct varve_caller *who, 
 	if (n.n->bucket && n.n->bucket->shut && !n.n->nameless)
 		return -EROFS;
 	fd = xattr_fd(s, n.n, true);
+	if (fd == -ENODATA && n.n->kind == VARVE_KIND_FILE) {
+		r = varve_file_make_part(s, n.n);
+		if (r < 0)
+			return r;
+		fd = xattr_fd(s, n.n, true);
+	}
 	if (fd < 0)
 		return fd == -ENODATA ? -EPERM : fd;
 	r = change_xattr(fd, name, value, size, flags);
