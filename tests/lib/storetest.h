@@ -482,6 +482,25 @@ T_FN void t_check_node(void *ctx, struct varve_node *n)
 	varve_node_each(n, t_check_node, ctx);
 }
 
+/* Directories of current/ that were removed, while one of an older bucket still leads to them. */
+T_FN uint64_t t_count_removed(struct varve_store *s)
+{
+	uint64_t count = 0;
+
+	for (uint32_t i = 0; i < s->n_id_chains; i++)
+		for (struct varve_node *n = s->id_chains[i]; n; n = n->id_next) {
+			bool held = false;
+
+			if (n->kind != VARVE_KIND_SDIR || n->linked)
+				continue;
+			for (uint32_t k = 0; k < s->n_id_chains; k++)
+				for (struct varve_node *d = s->id_chains[k]; d; d = d->id_next)
+					held = held || d->sdir == n;
+			count += held;
+		}
+	return count;
+}
+
 T_FN void t_count_node(void *ctx, struct varve_node *n)
 {
 	++*(uint64_t *)ctx;
@@ -534,6 +553,7 @@ T_FN void t_check(struct tstore *t)
 		for (struct varve_node *f = b->written; f; f = f->next_written)
 			nodes += !f->linked;
 	}
+	nodes += t_count_removed(s);
 	/* What can come back keeps its tree. */
 	for (uint32_t i = 0; i < s->n_dropped; i++)
 		if (s->dropped[i]->root) {

@@ -1185,6 +1185,30 @@ START_TEST(test_files_that_come_and_go)
 }
 END_TEST
 
+/* What counts towards max-size is what has a name. */
+START_TEST(test_accounts)
+{
+	const char *path = _i ? ".staging/tmp" : "current/tmp";
+	struct tfile f = t_file_open(t, path, O_RDWR | O_CREAT);
+	char *text = xs(100000);
+	struct stat st, zero = {.st_size = 0};
+	int64_t valid;
+
+	t_puts(t, &f, text);
+	t_check(t);
+	ck_assert_int_eq(t_unlink(t, path), 0);
+	t_check(t);
+	ck_assert_int_eq(varve_store_setattr(t->s, f.id, f.fh, &zero, VARVE_SET_SIZE, &st, &valid), 0);
+	t_check(t);
+	f.pos = 0;
+	t_puts(t, &f, text);
+	t_check(t);
+	t_file_close(t, &f);
+	t_check(t);
+	free(text);
+}
+END_TEST
+
 /* -- full disks -- */
 
 /* A store on a small filesystem of its own. */
@@ -1562,6 +1586,7 @@ static Suite *make_suite(void)
 	tcase_add_test(c, test_what_makes_a_stream);
 	tcase_add_test(c, test_references);
 	tcase_add_test(c, test_files_that_come_and_go);
+	tcase_add_loop_test(c, test_accounts, 0, 2);
 	suite_add_tcase(s, c);
 	tcase_add_checked_fixture(full, small_set_up, small_tear_down);
 	tcase_set_timeout(full, 60);
