@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -20,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -315,6 +317,15 @@ T_FN struct tstore *t_new(const char *bucket)
 	t_option(t, "seal-threads", "1");
 	t_option(t, "cache", "16M");
 	return t;
+}
+
+/* A filesystem of the test's own at path, as tmpfs's options have it: nobody else sees it, and it goes
+ * with the process. */
+T_FN void t_mount(const char *path, const char *options)
+{
+	ck_assert_msg(unshare(CLONE_NEWNS) == 0, "unshare: %s", strerror(errno));
+	ck_assert_int_eq(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL), 0);
+	ck_assert_msg(mount("none", path, "tmpfs", 0, options) == 0, "mount: %s", strerror(errno));
 }
 
 T_FN int t_try_open(struct tstore *t, struct varve_err *err)

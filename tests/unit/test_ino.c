@@ -4,8 +4,6 @@
  */
 #include "../lib/storetest.h"
 
-#include <sys/mount.h>
-
 #include "base/bytes.h"
 
 #define A "2026-12-01T10Z"
@@ -317,7 +315,7 @@ START_TEST(test_full_disk)
 	int fd;
 
 	t_close(t);
-	ck_assert_int_eq(mount("none", t->path, "tmpfs", 0, "size=4m,mode=700"), 0);
+	t_mount(t->path, "size=4m,mode=700");
 	t_open(t);
 	fd = open(t_at(t, "staging/filler"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 	ck_assert_int_ge(fd, 0);

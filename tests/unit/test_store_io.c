@@ -5,8 +5,6 @@
 #include "../lib/storetest.h"
 
 #include <linux/falloc.h>
-#include <sys/mount.h>
-#include <sys/resource.h>
 
 #define A "2026-12-01T10Z"
 #define B "2026-12-01T11Z"
@@ -1215,8 +1213,7 @@ END_TEST
 static void small_set_up(void)
 {
 	t = t_new(A);
-	ck_assert_msg(mount("none", t->dir, "tmpfs", 0, "size=12m,nr_inodes=400,mode=700") == 0,
-		      "mount: %s", strerror(errno));
+	t_mount(t->dir, "size=12m,nr_inodes=400,mode=700");
 	t_open(t);
 }
 
