@@ -147,6 +147,7 @@ static int hurry(struct varve_store *s, const char *bucket, struct varve_err *er
 			continue;
 		c->hurry = true;
 		c->seal_failed = false;
+		c->retry_ns = 0;
 		n++;
 	}
 	(void)pthread_cond_signal(&s->wake_sealer);

@@ -57,6 +57,7 @@ static void set_times(const struct stat *attr, unsigned set, struct timespec ts[
 static int set_on_fd(struct varve_store *s, int fd, const struct stat *attr, unsigned set)
 {
 	struct timespec ts[2];
+	int r;
 
 	if (set & (VARVE_SET_UID | VARVE_SET_GID)) {
 		uid_t uid = set & VARVE_SET_UID ? attr->st_uid : (uid_t)-1;
@@ -71,8 +72,9 @@ static int set_on_fd(struct varve_store *s, int fd, const struct stat *attr, uns
 		/* A file keeps no set-id bits; of a directory the group's is what it is for. */
 		if (fstat(fd, &st) < 0)
 			return -errno;
-		if (fchmod(fd, attr->st_mode & (S_ISDIR(st.st_mode) ? 03777 : 01777)) < 0)
-			return -errno;
+		r = varve_mode_set(fd, attr->st_mode & (S_ISDIR(st.st_mode) ? 03777 : 01777));
+		if (r < 0)
+			return r;
 	}
 	set_times(attr, set, ts);
 	if (set & (VARVE_SET_ATIME | VARVE_SET_MTIME) && futimens(fd, ts) < 0)
@@ -158,8 +160,12 @@ static int setattr_file(struct varve_store *s, struct varve_node *f, const struc
 		r = 0;
 	} else if (r == 0) {
 		r = set_on_fd(s, part->fd, attr, set);
-		if (r == 0 && fstat(part->fd, &st) == 0) {
+		if (r == 0)
+			r = varve_mode_stat(part->fd, &st);
+		if (r >= 0) {
 			guard(&s->ns);
+			f->lifted = r > 0;
+			r = 0;
 			st.st_ino = f->ino;
 			if (f->is_link)
 				st.st_mode = S_IFLNK | 0777;
@@ -203,11 +209,8 @@ static int setattr_dir(struct varve_store *s, struct varve_node *d, const struct
 	}
 	if (d->kind == VARVE_KIND_DDIR && d->bucket->shut)
 		r = -EROFS;
-	/* On disk the bucket's directories are made for their owner's full use whatever their mode: the
-	 * daemon has to go in and out of them. */
 	for (unsigned p = 0; r == 0 && d->kind == VARVE_KIND_DDIR && p < 32; p++) {
 		cleanup_free char *path = NULL;
-		struct stat lifted = *attr;
 		int fd;
 
 		if (!(d->on_disk & (1u << p)))
@@ -216,14 +219,20 @@ static int setattr_dir(struct varve_store *s, struct varve_node *d, const struct
 			guard(&s->ns);
 			path = varve_node_where(s, d, NULL, p, &fd);
 		}
-		lifted.st_mode |= s->uid ? 0700 : 0;
-		r = set_at(s, fd, path, O_RDONLY | O_DIRECTORY, &lifted, set);
+		r = set_at(s, fd, path, O_RDONLY | O_DIRECTORY, attr, set);
 	}
 	guard(&s->ns);
 	if (r == 0)
 		set_in_memory(&d->attr, attr, set);
 	varve_node_unref(s, d);
 	return r;
+}
+
+/* Whether it was a copying tool's last step: the hole at the end of what it wrote. */
+static bool grow(struct varve_store *s, struct varve_handle *h, uint64_t size)
+{
+	guard(&h->lock);
+	return h->wrote && h->file && size > h->file->size && varve_handle_grow(s, h, size) == 0;
 }
 
 int varve_store_setattr(struct varve_store *s, uint64_t id, uint64_t fh, const struct stat *attr,
@@ -245,9 +254,13 @@ int varve_store_setattr(struct varve_store *s, uint64_t id, uint64_t fh, const s
 	} else {
 		r = -ESTALE;
 	}
-	varve_handle_put(s, h);
-	if (r < 0)
+	if (r < 0) {
+		varve_handle_put(s, h);
 		return r;
+	}
+	if (set & VARVE_SET_SIZE && h && grow(s, h, (uint64_t)attr->st_size))
+		set &= ~VARVE_SET_SIZE;
+	varve_handle_put(s, h);
 	switch (target.n->kind) {
 	case VARVE_KIND_SEALED:
 		return -EROFS;
@@ -469,11 +482,14 @@ static void refresh_mode(struct varve_store *s, struct varve_node *n, int fd)
 	struct stat st;
 	struct varve_node *c;
 
-	if (fstat(fd, &st) < 0)
+	int r = varve_mode_stat(fd, &st);
+
+	if (r < 0)
 		return;
 	guard(&s->ns);
 	if (n->is_link)
 		return;
+	n->lifted = r > 0;
 	n->attr.st_mode = st.st_mode;
 	n->attr.st_ctim = st.st_ctim;
 	c = n->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, n) : NULL;
@@ -538,7 +554,8 @@ static int set_or_remove(struct varve_store *s, const struct varve_caller *who, 
 int varve_store_setxattr(struct varve_store *s, const struct varve_caller *who, uint64_t id,
 			 const char *name, const void *value, size_t size, int flags)
 {
-	return set_or_remove(s, who, id, name, value ? value : "", size, flags);
+	return VARVE_WITH_ROOM(
+		s, set_or_remove(s, who, id, name, value ? value : "", size, flags));
 }
 
 int varve_store_removexattr(struct varve_store *s, const struct varve_caller *who, uint64_t id,

@@ -47,6 +47,7 @@
 #define VARVE_XATTR_INO "user.varve.ino"       /* decimal st_ino of a file or directory */
 #define VARVE_XATTR_TYPE "user.varve.type"     /* "l": the content is a symbolic link's target */
 #define VARVE_XATTR_BUCKET "user.varve.bucket" /* of open/BUCKET, sealed/BUCKET: "INO START END[ FILES BYTES]" */
+#define VARVE_XATTR_MODE "user.varve.mode"     /* octal: the mode that is shown, see varve_mode_set */
 #define VARVE_XATTR_SERIAL "user.varve.serial" /* of a stream in tree/: decimal, see ino.c */
 
 #define VARVE_LINE_MAX (64 * 1024) /* how far an unfinished line may go on into the older bucket */
@@ -94,6 +95,7 @@ struct varve_node {
 	bool has_part;		 /* ns, changed under store.mutate */
 	bool nameless; /* ns; removed, or replaced, by a user: whoever holds it goes on with it alone */
 	bool is_link;
+	bool lifted; /* ns; its mode is attr's, not that of the part: see varve_mode_set */
 	bool appended; /* ns; a writer opened it with O_APPEND: it goes on at a boundary like a stream,
 			* also under a name it was given meanwhile */
 	uint64_t serial; /* STREAM: gives the st_ino of its file in a bucket in which nothing was
@@ -117,6 +119,8 @@ struct varve_node {
 	uint32_t member; /* in its index */
 	bool tab_none;	 /* the bucket's own directory: no tablet need be readable */
 };
+
+#define VARVE_PLACES_MAX 32 /* bits of on_disk */
 
 /* One class x tablet, by its number the same in the whole store. */
 struct varve_place {
@@ -180,6 +184,8 @@ struct varve_handle {
 	struct varve_node *opened; /* referenced, immutable: the file that it was opened on */
 	uint64_t next_off; /* the offset at which the caller's next write would go on */
 	bool dirty;	   /* wrote to `file` since the last fsync */
+	bool from_start;   /* the file was empty when it was opened: see varve_handle_grow */
+	bool wrote;
 	struct varve_node **unsynced; /* files it wrote to and moved on from; referenced */
 	uint32_t n_unsynced;
 
@@ -230,8 +236,8 @@ struct varve_store {
 
 	pthread_mutex_t trash; /* "trash": removing from trash/ against taking back from it; under mutate */
 
-	struct varve_place *places; /* ns; grows only; 0 is default/0 */
-	uint32_t n_places;
+	struct varve_place places[VARVE_PLACES_MAX]; /* grow only, under ns; 0 is default/0 */
+	atomic_uint n_places;
 
 	pthread_mutex_t inos; /* "inos": the reservation of a block, over its I/O; never taken under ns */
 	atomic_uint_fast64_t next_ino, reserved_ino;
@@ -403,6 +409,14 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b); /* sealer 
 int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_drop_cause cause,
 		      const struct varve_caller *who, int64_t cutoff_ns, struct varve_err *err);
 int varve_retention_step(struct varve_store *s); /* keeper thread: applies policy now */
+/* Does it, and once more when the disk was full and room could be made. */
+#define VARVE_WITH_ROOM(s, call)                                                                   \
+	({                                                                                         \
+		int with_room_r_ = (call);                                                         \
+		if (with_room_r_ == -ENOSPC && varve_make_room(s))                                 \
+			with_room_r_ = (call);                                                     \
+		with_room_r_;                                                                      \
+	})
 uint64_t varve_bucket_allocated(struct varve_bucket *b); /* on disk; ns held */
 /* A bucket that was dropped by hand, out of s->dropped, with its reference; NULL; ns held. */
 struct varve_bucket *varve_dropped_take(struct varve_store *s, const char *name);

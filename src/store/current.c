@@ -186,9 +186,9 @@ int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned 
 		if (r < 0)
 			return r;
 	}
-	if (fchmod(fd, (attr.st_mode & 07777) | (s->uid ? 0700 : 0)) < 0)
-		return -errno;
 	r = varve_ino_write_xattr(fd, ino);
+	if (r == 0)
+		r = varve_mode_set(fd, attr.st_mode & 07777);
 	if (r < 0)
 		return r;
 	guard(&s->ns);
@@ -216,10 +216,10 @@ static int make_marker(struct varve_store *s, const char *path, int part_fd, con
 		return fd;
 	if (fchown(fd, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
 		return -errno;
-	if (fchmod(fd, attr->st_mode & 01777) < 0)
-		return -errno;
 	r = part_fd >= 0 ? varve_xattrs_copy(part_fd, fd) : 0;
-	return r < 0 ? r : write_serial(fd, serial);
+	if (r == 0)
+		r = write_serial(fd, serial);
+	return r < 0 ? r : varve_mode_set(fd, attr->st_mode & 01777);
 }
 
 int varve_stream_make(struct varve_store *s, struct varve_node *sdir, const char *name,

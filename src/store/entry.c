@@ -20,6 +20,14 @@ int64_t varve_name_valid_ns(struct varve_store *s)
 	return left;
 }
 
+/* The kernel takes a cached name along when it is renamed, also into current/. */
+static int64_t staging_valid_ns(struct varve_store *s)
+{
+	int64_t valid = varve_name_valid_ns(s);
+
+	return valid < DATED_VALID_NS ? valid : DATED_VALID_NS;
+}
+
 void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_current,
 		      struct varve_entry *ret)
 {
@@ -41,7 +49,7 @@ void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_curre
 		break;
 	case VARVE_KIND_XDIR:
 		ret->attr_valid_ns = DIR_VALID_NS;
-		ret->entry_valid_ns = DATED_VALID_NS;
+		ret->entry_valid_ns = staging_valid_ns(s);
 		break;
 	case VARVE_KIND_OPEN_LINK:
 		ret->attr_valid_ns = ret->entry_valid_ns = varve_name_valid_ns(s);
@@ -49,8 +57,10 @@ void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_curre
 	case VARVE_KIND_FILE:
 		if (dated)
 			ret->id |= VARVE_ID_DATED;
-		if (dated || !n->bucket)
+		if (dated)
 			ret->entry_valid_ns = DATED_VALID_NS;
+		else if (!n->bucket)
+			ret->entry_valid_ns = staging_valid_ns(s);
 		else if (n->bucket == s->current)
 			ret->entry_valid_ns = varve_name_valid_ns(s);
 		break;

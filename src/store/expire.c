@@ -153,27 +153,44 @@ int varve_retention_step(struct varve_store *s)
 	return r;
 }
 
+/* Calls a seal off that is under way: what it has written goes, its parts stay. ns held. */
+static bool give_back_seal(struct varve_store *s, const struct timespec *until)
+{
+	bool any = false;
+
+	for (uint32_t i = 0; i < s->n_buckets; i++)
+		any = any || s->buckets[i]->sealing;
+	if (!any)
+		return false;
+	atomic_store(&s->cancel_seal, 1);
+	(void)pthread_cond_timedwait(&s->sealed_one, &s->ns, until);
+	return true;
+}
+
 bool varve_make_room(struct varve_store *s)
 {
-	uint64_t before = atomic_load(&s->trash_allocated), asked;
 	struct timespec until;
+	uint64_t asked;
 	bool any;
 
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ROOM_WAIT_S;
 	guard(&s->ns);
-	any = before > 0;
+	any = atomic_load(&s->trash_allocated) > 0;
 	asked = ++s->room_asked;
 	atomic_store(&s->purge, true);
 	(void)pthread_cond_signal(&s->wake_keeper);
+	(void)pthread_cond_signal(&s->wake_reaper);
 	while (s->room_looked < asked && !s->stopping)
 		if (pthread_cond_timedwait(&s->made_room, &s->ns, &until) == ETIMEDOUT)
 			break;
 	any = any || atomic_load(&s->trash_allocated) > 0;
-	/* The reaper gives it back in a moment: it says so itself. */
-	while (any && atomic_load(&s->trash_allocated) > 0 && !s->stopping)
+	/* The reaper gives it back in a moment, and says so. */
+	while (atomic_load(&s->trash_allocated) > 0 && !s->stopping)
 		if (pthread_cond_timedwait(&s->made_room, &s->ns, &until) == ETIMEDOUT)
 			break;
+	if (!any)
+		any = give_back_seal(s, &until);
 	return any && !s->stopping;
 }
 

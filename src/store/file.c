@@ -142,12 +142,13 @@ int varve_file_make_part(struct varve_store *s, struct varve_node *f)
 	fd = varve_part_create(s->meta_fd, base, path, &spec, NULL, 0);
 	if (fd < 0)
 		return fd;
-	if (fstat(fd, &st) < 0) {
-		r = -errno;
+	r = varve_mode_stat(fd, &st);
+	if (r < 0) {
 		(void)close(fd);
 		return r;
 	}
 	guard(&s->ns);
+	f->lifted = r > 0;
 	f->has_part = true;
 	f->place = (uint16_t)place;
 	f->attr = st;
@@ -170,9 +171,13 @@ struct varve_node *varve_file_newest(struct varve_node *f)
 
 static void stat_from_part(const struct varve_node *f, const struct stat *st, struct stat *ret)
 {
+	mode_t shown = f->attr.st_mode & 07777; /* before ret, which may be the same */
+
 	*ret = *st;
 	ret->st_ino = f->ino;
 	ret->st_nlink = f->linked ? 1 : 0;
+	if (f->lifted)
+		ret->st_mode = (st->st_mode & S_IFMT) | shown;
 	if (f->is_link)
 		ret->st_mode = S_IFLNK | 0777;
 }
@@ -375,6 +380,7 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 		 * shells that both open it with `>` lose nothing. */
 		guard(&f->lock);
 		h->next_off = f->size;
+		h->from_start = f->size == 0;
 	}
 	*ret = (struct varve_opened){.fh = h->fh, .direct_io = !sealed, .keep_cache = sealed};
 	return 0;
@@ -395,7 +401,8 @@ struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_no
 	if (--f->handles == 0) {
 		part = f->part;
 		f->part = NULL;
-		if (part && st)
+		/* A sealed file's attributes are its index's. */
+		if (part && st && f->kind == VARVE_KIND_FILE)
 			stat_from_part(f, st, &f->attr);
 	}
 	return part;
@@ -478,7 +485,7 @@ int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t si
 	/* Before the gate: it may have to wait for a rename. */
 	int r = varve_file_part(s, f, &part);
 
-	if (r == -ENODATA)
+	if (r == -ENODATA || r == -ESTALE)
 		return size == 0 ? 0 : -EPERM;
 	if (r < 0)
 		return r;
@@ -520,11 +527,13 @@ int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t
 		uint64_t size = part && fstat(part->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 
 		r = 0;
-		if (f->bucket && mode & ~FALLOC_FL_KEEP_SIZE)
+		if (f->bucket && mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && off >= size)
+			mode = -1; /* there is nothing to be taken away */
+		else if (f->bucket && mode & ~FALLOC_FL_KEEP_SIZE)
 			r = -EPERM;
 		else if (f->bucket && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
 			r = -EPERM;
-		else if (part && fallocate(part->fd, mode, (off_t)off, (off_t)len) < 0)
+		else if (mode >= 0 && part && fallocate(part->fd, mode, (off_t)off, (off_t)len) < 0)
 			r = -errno;
 		if (r == 0 && part && !f->bucket && fstat(part->fd, &st) == 0) {
 			guard(&f->lock);

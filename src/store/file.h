@@ -9,6 +9,11 @@ uint64_t varve_blocks_of(uint64_t size);
 /* The budget's count of f's bucket (or of .staging/) after a change of its size. */
 void varve_file_resized(struct varve_store *s, struct varve_node *f, uint64_t old, uint64_t now);
 
+/* Grows the object that h writes by a hole, up to size, as copying tools do with what holds zeros: only
+ * the handle that has written it from its start may, and no stream; nothing that is there is changed.
+ * -EPERM otherwise. handle.lock held. */
+int varve_handle_grow(struct varve_store *s, struct varve_handle *h, uint64_t size);
+
 /* n more writers by current/; ns held. */
 void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_t n);
 

@@ -327,6 +327,47 @@ static bool may_write(struct varve_store *s, struct varve_handle *h, uint64_t of
 	return ok;
 }
 
+int varve_handle_grow(struct varve_store *s, struct varve_handle *h, uint64_t size)
+{
+	struct varve_node *f = h->file, *c;
+	struct varve_part *part;
+	bool object;
+	int r;
+
+	{
+		guard(&s->ns);
+		c = f->linked && f->parent && f->parent->sdir
+			    ? varve_node_child(f->parent->sdir, f->name)
+			    : NULL;
+		object = f->kind == VARVE_KIND_FILE && f->bucket && !f->appended && !f->succ && !c;
+	}
+	if (!object || !h->from_start || !h->writable)
+		return -EPERM;
+	r = varve_file_part(s, f, &part);
+	if (r < 0)
+		return r == -ENODATA ? -EPERM : r;
+	(void)pthread_rwlock_rdlock(&f->bucket->gate);
+	{
+		guard(&f->lock);
+		uint64_t old = f->size;
+
+		/* Its own end is the file's: nobody else wrote, nothing was truncated. */
+		if ((f->bucket->shut && !f->nameless) || h->next_off != old || size <= old)
+			r = -EPERM;
+		else if (ftruncate(part->fd, (off_t)size) < 0)
+			r = -errno;
+		if (r == 0) {
+			f->size = size;
+			f->last = 0;
+			h->next_off = size;
+			h->dirty = true;
+		}
+	}
+	(void)pthread_rwlock_unlock(&f->bucket->gate);
+	varve_part_unref(part);
+	return r;
+}
+
 /* .staging/ is an ordinary read-write area. */
 static ssize_t write_staging(struct varve_store *s, struct varve_handle *h, const void *buf,
 			     size_t size, uint64_t off, int flags)
@@ -381,7 +422,7 @@ ssize_t varve_store_write(struct varve_store *s, uint64_t fh, const void *buf, s
 		r = n < 0 ? (int)n : 0;
 		done = n < 0 ? 0 : (size_t)n;
 	} else if (!may_write(s, h, off, flags)) {
-		r = -EPERM;
+		r = varve_handle_grow(s, h, off);
 	}
 	while (r == 0 && !staging && done < size) {
 		size_t n;
@@ -395,6 +436,7 @@ ssize_t varve_store_write(struct varve_store *s, uint64_t fh, const void *buf, s
 	/* What was taken counts even if the rest was not: the caller is told by a short write. */
 	if (done) {
 		h->next_off = off + done;
+		h->wrote = true;
 		r = 0;
 	}
 	(void)pthread_mutex_unlock(&h->lock);

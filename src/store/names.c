@@ -109,6 +109,7 @@ static int make_file(struct varve_store *s, const struct varve_caller *who,
 	cleanup_close int acl = -1;
 	cleanup_close int fd = -1;
 	size_t len = link_target ? strlen(link_target) : 0;
+	bool lifted = false;
 	int r = varve_ino_ready(s);
 
 	if (r < 0)
@@ -132,9 +133,10 @@ static int make_file(struct varve_store *s, const struct varve_caller *who,
 	}
 	spec.mode = link_target ? 0777 : mode_for(s, who, t.acl_fd, t.acl_dir, mode);
 	fd = varve_part_create(acl, t.fd, t.path, &spec, link_target, len);
-	r = fd < 0 ? fd : fstat(fd, &st) < 0 ? -errno : 0;
+	r = fd < 0 ? fd : varve_mode_stat(fd, &st);
 	if (r < 0)
 		goto out;
+	lifted = r > 0;
 	{
 		guard(&s->ns);
 		f = varve_node_new(s, VARVE_KIND_FILE, spec.ino);
@@ -144,6 +146,7 @@ static int make_file(struct varve_store *s, const struct varve_caller *who,
 		if (r == 0) {
 			f->attr = st;
 			f->attr.st_ino = spec.ino;
+			f->lifted = lifted;
 			f->is_link = spec.is_link;
 			if (spec.is_link)
 				f->attr.st_mode = S_IFLNK | 0777;
@@ -217,7 +220,7 @@ int varve_store_mknod(struct varve_store *s, const struct varve_caller *who, uin
 
 	if (!S_ISREG(mode) && (mode & S_IFMT))
 		return -EPERM;
-	r = new_file(s, who, parent, name, mode, NULL, &f.n, &by_current);
+	r = VARVE_WITH_ROOM(s, new_file(s, who, parent, name, mode, NULL, &f.n, &by_current));
 	return r < 0 ? r : finish_entry(s, f.n, by_current, ret);
 }
 
@@ -226,7 +229,8 @@ int varve_store_symlink(struct varve_store *s, const struct varve_caller *who, c
 {
 	held_node f = {s, NULL};
 	bool by_current;
-	int r = new_file(s, who, parent, name, 0777, target, &f.n, &by_current);
+	int r = VARVE_WITH_ROOM(
+		s, new_file(s, who, parent, name, 0777, target, &f.n, &by_current));
 
 	return r < 0 ? r : finish_entry(s, f.n, by_current, ret);
 }
@@ -237,7 +241,7 @@ int varve_store_create(struct varve_store *s, const struct varve_caller *who, ui
 {
 	held_node f = {s, NULL};
 	bool by_current, fresh = false;
-	int r = new_file(s, who, parent, name, mode, NULL, &f.n, &by_current);
+	int r = VARVE_WITH_ROOM(s, new_file(s, who, parent, name, mode, NULL, &f.n, &by_current));
 
 	if (r == -EEXIST && !(flags & O_EXCL)) {
 		/* Another caller was first; the open is as if it had come a moment later. */
@@ -268,6 +272,7 @@ static int make_dir_on_disk(struct varve_store *s, int base, const char *path, m
 			    gid_t gid, uint64_t ino)
 {
 	cleanup_close int fd = -1;
+	int r;
 
 	(void)s;
 	if (mkdirat(base, path, 0700) < 0)
@@ -277,16 +282,18 @@ static int make_dir_on_disk(struct varve_store *s, int base, const char *path, m
 		return fd;
 	if (fchown(fd, uid, gid) < 0 && errno != EPERM)
 		return -errno;
+	r = varve_ino_write_xattr(fd, ino);
 	/* Where a default ACL was inherited, the mode is its mask's business as well. */
-	if (fchmod(fd, mode & 07777) < 0)
-		return -errno;
-	return varve_ino_write_xattr(fd, ino);
+	return r < 0 ? r : varve_mode_set(fd, mode);
 }
 
 static int stat_dir(int base, const char *path, uint64_t ino, struct stat *ret)
 {
-	if (fstatat(base, path, ret, AT_SYMLINK_NOFOLLOW) < 0)
-		return -errno;
+	cleanup_close int fd = varve_openat(base, path, O_RDONLY | O_DIRECTORY, 0);
+	int r = fd < 0 ? fd : varve_mode_stat(fd, ret);
+
+	if (r < 0)
+		return r;
 	ret->st_ino = ino;
 	ret->st_nlink = 1;
 	return 0;
@@ -374,8 +381,8 @@ static int make_dir(struct varve_store *s, const struct varve_caller *who, struc
 	return 0;
 }
 
-int varve_store_mkdir(struct varve_store *s, const struct varve_caller *who, uint64_t parent_id,
-		      const char *name, mode_t mode, struct varve_entry *ret)
+static int new_dir(struct varve_store *s, const struct varve_caller *who, uint64_t parent_id,
+		   const char *name, mode_t mode, struct varve_entry *ret)
 {
 	held_node parent = {s, varve_node_get(s, parent_id)};
 	held_node d = {s, NULL};
@@ -394,6 +401,12 @@ int varve_store_mkdir(struct varve_store *s, const struct varve_caller *who, uin
 			r = make_dir(s, who, parent.n, name, mode, &d.n);
 	}
 	return r < 0 ? r : finish_entry(s, d.n, parent.n->kind == VARVE_KIND_SDIR, ret);
+}
+
+int varve_store_mkdir(struct varve_store *s, const struct varve_caller *who, uint64_t parent,
+		      const char *name, mode_t mode, struct varve_entry *ret)
+{
+	return VARVE_WITH_ROOM(s, new_dir(s, who, parent, name, mode, ret));
 }
 
 /* -- removing -- */

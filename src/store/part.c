@@ -33,6 +33,47 @@ void varve_part_unref(struct varve_part *p)
 	}
 }
 
+int varve_mode_set(int fd, mode_t mode)
+{
+	mode_t need;
+	struct stat st;
+	char text[16];
+	int n;
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	need = S_ISDIR(st.st_mode) ? 0700 : 0600;
+	if (geteuid() == 0 || (mode & need) == need) {
+		/* A daemon of root's has never noted one, but may be given a user's store. */
+		(void)fremovexattr(fd, VARVE_XATTR_MODE);
+		need = 0;
+	} else {
+		n = snprintf(text, sizeof(text), "%o", mode & 07777);
+		if (fsetxattr(fd, VARVE_XATTR_MODE, text, (size_t)n, 0) < 0)
+			return -errno;
+	}
+	return fchmod(fd, (mode & 07777) | need) < 0 ? -errno : 0;
+}
+
+int varve_mode_stat(int fd, struct stat *ret)
+{
+	char text[16], *end;
+	unsigned long mode;
+	ssize_t n;
+
+	if (fstat(fd, ret) < 0)
+		return -errno;
+	n = fgetxattr(fd, VARVE_XATTR_MODE, text, sizeof(text) - 1);
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	mode = strtoul(text, &end, 8);
+	if (*end || mode > 07777)
+		return 0;
+	ret->st_mode = (ret->st_mode & S_IFMT) | (mode_t)mode;
+	return 1;
+}
+
 /* An owner without CAP_DAC_OVERRIDE must lift the mode to open its own file. */
 static int open_lifted(int dirfd, const char *path)
 {
@@ -114,23 +155,30 @@ int varve_xattrs_copy(int from, int to)
 	return 0;
 }
 
-/* The mode that a part with a default ACL above it took is the ACL's business: only where there is
- * none the mode is set outright. */
+/* The mode comes last: what it may take away is needed before. Where a default ACL was inherited, only
+ * the owner's bits are set: the rest is the ACL's business. */
 static int dress(int fd, int make_dirfd, const struct varve_part_spec *spec)
 {
 	bool inherits = fgetxattr(make_dirfd, "system.posix_acl_default", NULL, 0) > 0;
+	mode_t mode = spec->mode & 01777;
 	struct stat st;
+	int r;
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	if ((spec->uid != st.st_uid || spec->gid != st.st_gid) &&
 	    fchown(fd, spec->uid, spec->gid) < 0 && errno != EPERM)
 		return -errno;
-	if (!inherits && fchmod(fd, spec->mode & 01777) < 0)
-		return -errno;
 	if (spec->is_link && fsetxattr(fd, VARVE_XATTR_TYPE, "l", 1, 0) < 0)
 		return -errno;
-	return varve_ino_write_xattr(fd, spec->ino);
+	r = varve_ino_write_xattr(fd, spec->ino);
+	if (r == 0 && spec->template_fd >= 0)
+		r = varve_xattrs_copy(spec->template_fd, fd);
+	if (r < 0)
+		return r;
+	if (inherits && spec->template_fd < 0)
+		mode = (st.st_mode & 077) | (mode & 0700);
+	return varve_mode_set(fd, mode);
 }
 
 int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,
@@ -145,12 +193,10 @@ int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct 
 
 	if (dir < 0)
 		return dir;
-	fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, spec->mode & 0777);
+	fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, (spec->mode & 0777) | 0600);
 	if (fd < 0)
 		return -errno;
 	r = dress(fd, dir, spec);
-	if (r == 0 && spec->template_fd >= 0)
-		r = varve_xattrs_copy(spec->template_fd, fd);
 	if (r == 0 && len)
 		r = varve_pwrite_full(fd, content, len, 0);
 	if (r < 0)

@@ -34,6 +34,13 @@ struct varve_part_spec {
 int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,
 		      const void *content, size_t len) varve_must_check;
 
+/* Sets the permissions of a part or directory of the store. A daemon that is not root must be able to
+ * open what its user can't: for it the owner's bits that it needs are set on disk all the same, and the
+ * mode that is shown is noted in VARVE_XATTR_MODE. */
+int varve_mode_set(int fd, mode_t mode) varve_must_check;
+/* fstat with the mode that is shown: 1 when that is not the one on disk, 0, or -errno. */
+int varve_mode_stat(int fd, struct stat *ret) varve_must_check;
+
 /* Copies xattrs and ACLs (user.* but the store's own, system.posix_acl_*) from one descriptor to
  * another. */
 int varve_xattrs_copy(int from, int to) varve_must_check;

@@ -55,8 +55,21 @@ struct loading {
 };
 
 /* The number noted on something, or a new one that is noted now. */
-static int ino_of(struct varve_store *s, int dir_fd, const char *name, bool is_dir, bool *ret_link,
-		  uint64_t *ret)
+struct noted {
+	uint64_t ino;
+	bool is_link;
+	bool lifted;
+	struct stat attr; /* with the mode that is shown */
+};
+
+static bool is_known(struct varve_store *s, uint64_t ino)
+{
+	guard(&s->ns);
+	return varve_node_by_id(s, ino) != NULL;
+}
+
+static int read_noted(struct varve_store *s, int dir_fd, const char *name, bool is_dir,
+		      struct noted *ret)
 {
 	cleanup_close int fd = is_dir ? varve_openat(dir_fd, name, O_RDONLY | O_DIRECTORY, 0)
 				      : varve_part_open(dir_fd, name);
@@ -65,14 +78,18 @@ static int ino_of(struct varve_store *s, int dir_fd, const char *name, bool is_d
 
 	if (fd < 0)
 		return fd;
-	*ret_link = !is_dir && fgetxattr(fd, VARVE_XATTR_TYPE, type, sizeof(type)) == 1 &&
-		    type[0] == 'l';
-	r = varve_ino_read_xattr(fd, ret);
-	if (r == 0 && !varve_node_by_id(s, *ret))
+	ret->is_link = !is_dir && fgetxattr(fd, VARVE_XATTR_TYPE, type, sizeof(type)) == 1 &&
+		       type[0] == 'l';
+	r = varve_mode_stat(fd, &ret->attr);
+	if (r < 0)
+		return r;
+	ret->lifted = r > 0;
+	r = varve_ino_read_xattr(fd, &ret->ino);
+	if (r == 0 && !is_known(s, ret->ino))
 		return 0;
 	/* Put there by hand, or the number of a directory that .staging/ gave to the skeleton. */
-	r = varve_ino_next(s, ret);
-	return r < 0 ? r : varve_ino_write_xattr(fd, *ret);
+	r = varve_ino_next(s, &ret->ino);
+	return r < 0 ? r : varve_ino_write_xattr(fd, ret->ino);
 }
 
 static int load_dir(struct loading *l, int dir_fd, const char *name);
@@ -80,6 +97,7 @@ static int load_dir(struct loading *l, int dir_fd, const char *name);
 static int add_loaded(struct loading *l, const char *name, const struct stat *st, uint64_t ino,
 		      enum varve_kind kind, struct varve_node **ret)
 {
+	guard(&l->s->ns); /* a bucket that comes back is loaded beside a running store */
 	struct varve_node *n = varve_node_new(l->s, kind, ino);
 	int r;
 
@@ -99,20 +117,21 @@ static int add_loaded(struct loading *l, const char *name, const struct stat *st
 static int load_file(struct loading *l, int dir_fd, const char *name, const struct stat *st)
 {
 	struct varve_node *n = NULL;
-	uint64_t ino;
-	bool is_link;
-	int r = ino_of(l->s, dir_fd, name, false, &is_link, &ino);
+	struct noted noted;
+	int r = read_noted(l->s, dir_fd, name, false, &noted);
 
 	if (r == 0)
-		r = add_loaded(l, name, st, ino, VARVE_KIND_FILE, &n);
+		r = add_loaded(l, name, &noted.attr, noted.ino, VARVE_KIND_FILE, &n);
 	if (r < 0)
 		return varve_err_wrap(l->err, r, "'%s'", name);
+	guard(&l->s->ns);
 	n->has_part = true;
+	n->lifted = noted.lifted;
 	n->place = (uint16_t)l->place;
 	n->size = (uint64_t)st->st_size;
 	n->last = st->st_size ? -1 : '\n';
-	n->is_link = is_link;
-	if (is_link)
+	n->is_link = noted.is_link;
+	if (noted.is_link)
 		n->attr.st_mode = S_IFLNK | 0777;
 	varve_file_resized(l->s, n, 0, n->size);
 	return 0;
@@ -122,11 +141,14 @@ static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *
 {
 	struct loading *l = ctx;
 	enum varve_kind kind = l->b ? VARVE_KIND_DDIR : VARVE_KIND_XDIR;
-	struct varve_node *n = varve_node_child(l->dir, name), *up = l->dir;
-	uint64_t ino;
-	bool none;
+	struct varve_node *n, *up = l->dir;
+	struct noted noted;
 	int r;
 
+	{
+		guard(&l->s->ns);
+		n = varve_node_child(l->dir, name);
+	}
 	if (S_ISREG(st->st_mode)) {
 		if (!n)
 			return load_file(l, dir_fd, name, st);
@@ -140,9 +162,9 @@ static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *
 		return 0;
 	}
 	if (!n) {
-		r = ino_of(l->s, dir_fd, name, true, &none, &ino);
+		r = read_noted(l->s, dir_fd, name, true, &noted);
 		if (r == 0)
-			r = add_loaded(l, name, st, ino, kind, &n);
+			r = add_loaded(l, name, &noted.attr, noted.ino, kind, &n);
 		if (r < 0)
 			return varve_err_wrap(l->err, r, "'%s'", name);
 	}
@@ -167,7 +189,10 @@ static int load_tablet(void *ctx, int dir_fd, const char *name, const struct sta
 
 	if (!S_ISDIR(st->st_mode) || strlen(name) >= VARVE_CLASS_NAME_MAX)
 		return 0;
-	place = varve_place_add(l->s, l->class_name, name);
+	{
+		guard(&l->s->ns);
+		place = varve_place_add(l->s, l->class_name, name);
+	}
 	if (place < 0)
 		return place;
 	l->place = (unsigned)place;
@@ -198,7 +223,7 @@ int varve_recover_open(struct varve_store *s, const char *name, struct varve_buc
 	struct loading l = {.s = s, .err = err};
 	int r = varve_bucket_facts(s, s->open_fd, name, &facts);
 
-	if (r == 0 && (!facts.ino || varve_node_by_id(s, facts.ino))) {
+	if (r == 0 && (!facts.ino || is_known(s, facts.ino))) {
 		r = varve_ino_next(s, &facts.ino);
 		facts.files = UINT64_MAX;
 		if (r == 0)
@@ -211,13 +236,17 @@ int varve_recover_open(struct varve_store *s, const char *name, struct varve_buc
 		return -ENOMEM;
 	b->dir_made = true;
 	b->held = is_on_hold(s, name);
-	r = varve_bucket_root(s, b);
+	{
+		guard(&s->ns);
+		r = varve_bucket_root(s, b);
+	}
 	if (r == 0) {
 		l.b = b;
 		l.dir = b->root;
 		r = varve_recover_each(s->open_fd, name, load_class, &l);
 	}
 	if (r < 0) {
+		guard(&s->ns);
 		varve_bucket_forget_tree(s, b);
 		varve_bucket_unref(s, b);
 		return varve_err_wrap(err, r, "open/%s", name);
@@ -343,7 +372,7 @@ static int recover_sealed_bucket(void *ctx, int dir_fd, const char *name, const 
 		varve_warning("'sealed/%s' is no bucket and is ignored", name);
 		return 0;
 	}
-	if (!facts.ino || varve_node_by_id(s, facts.ino)) {
+	if (!facts.ino || is_known(s, facts.ino)) {
 		r = varve_ino_next(s, &facts.ino);
 		if (r < 0)
 			return r;
@@ -392,7 +421,8 @@ static int load_stream(struct loading *l, int dir_fd, const char *name, const st
 
 	if (!n)
 		return -ENOMEM;
-	n->attr = *st;
+	if (fd < 0 || varve_mode_stat(fd, &n->attr) < 0)
+		n->attr = *st;
 	n->attr.st_nlink = 1;
 	if (fd < 0 || read_serial(fd, &n->serial) < 0)
 		n->serial = NO_SERIAL;
@@ -407,17 +437,16 @@ static int load_skeleton(void *ctx, int dir_fd, const char *name, const struct s
 {
 	struct loading *l = ctx;
 	struct varve_node *up = l->dir, *n = NULL;
-	uint64_t ino;
-	bool none;
+	struct noted noted;
 	int r;
 
 	if (S_ISREG(st->st_mode))
 		return load_stream(l, dir_fd, name, st);
 	if (!S_ISDIR(st->st_mode))
 		return 0;
-	r = ino_of(l->s, dir_fd, name, true, &none, &ino);
+	r = read_noted(l->s, dir_fd, name, true, &noted);
 	if (r == 0)
-		r = add_loaded(l, name, st, ino, VARVE_KIND_SDIR, &n);
+		r = add_loaded(l, name, &noted.attr, noted.ino, VARVE_KIND_SDIR, &n);
 	if (r < 0)
 		return r;
 	l->dir = n;

@@ -12,6 +12,6 @@ int varve_recover_each(int dirfd, const char *path, varve_recover_cb *cb, void *
  * numbers it noted, INT64_MIN: none. */
 int varve_recover_clock(struct varve_store *s, int64_t *ret_start, struct varve_err *err);
 
-/* Opens meta/ino; after the clock. Where the counter is lost, numbers go on beyond everything that can
- * be seen, by a wide margin. */
+/* Opens meta/ino; after the clock. Where the counter is lost, numbers go on beyond everything that
+ * can be seen, by a wide margin. */
 int varve_recover_counter(struct varve_store *s, struct varve_err *err);

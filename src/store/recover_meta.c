@@ -9,8 +9,8 @@
 
 /* -- the counter -- */
 
-/* What is given out beyond the highest number that is seen when the counter is lost: nobody can have
- * taken so many that left no trace. */
+/* What is given out beyond the highest number that is seen when the counter is lost: nobody can
+ * have taken so many that left no trace. */
 #define LOST_MARGIN (UINT64_C(1) << 32)
 
 struct highest {
@@ -165,10 +165,13 @@ int varve_recover_clock(struct varve_store *s, int64_t *ret_start, struct varve_
 			       varve_clock_realtime(s->clock), varve_clock_boottime(s->clock),
 			       s->clock->synchronised(s->clock->ctx));
 	if (s->time.state == VARVE_TIME_UNTRUSTED)
-		varve_warning("the clock is far ahead of when this store was last used and is not believed "
-			      "yet: nothing is cut and nothing expires; 'varve clock accept' ends that");
+		varve_warning(
+			"the clock is far ahead of when this store was last used and is not "
+			"believed "
+			"yet: nothing is cut and nothing expires; 'varve clock accept' ends that");
 	else if (s->time.state == VARVE_TIME_BEHIND)
-		varve_warning("the clock is behind when this store was last used: the open bucket stays "
-			      "until it has caught up");
+		varve_warning(
+			"the clock is behind when this store was last used: the open bucket stays "
+			"until it has caught up");
 	return 0;
 }

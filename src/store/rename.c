@@ -534,9 +534,9 @@ static int pub_make(struct varve_store *s, const struct pub *p)
 	if (fchown(dst, p->x->attr.st_uid, p->x->attr.st_gid) < 0 && errno != EPERM)
 		return -errno;
 	r = varve_xattrs_copy(src, dst);
-	if (r == 0 && fchmod(dst, p->x->attr.st_mode & 07777) < 0)
-		r = -errno;
-	return r < 0 ? r : varve_ino_write_xattr(dst, p->x->ino);
+	if (r == 0)
+		r = varve_ino_write_xattr(dst, p->x->ino);
+	return r < 0 ? r : varve_mode_set(dst, p->x->attr.st_mode & 07777);
 }
 
 static void pubs_unmake(struct varve_store *s, const struct pubs *l, const struct varve_node *victim)
@@ -702,7 +702,7 @@ static int do_move(struct varve_store *s, struct move *m)
 	return move_plain_dir(s, m);
 }
 
-int varve_store_rename(struct varve_store *s, uint64_t parent, const char *name,
+static int rename_once(struct varve_store *s, uint64_t parent, const char *name,
 		       uint64_t new_parent, const char *new_name, unsigned flags)
 {
 	held_node from = {s, varve_node_get(s, parent)};
@@ -727,4 +727,10 @@ int varve_store_rename(struct varve_store *s, uint64_t parent, const char *name,
 		r = do_move(s, &m);
 	move_done(s, &m);
 	return r;
+}
+
+int varve_store_rename(struct varve_store *s, uint64_t parent, const char *name,
+		       uint64_t new_parent, const char *new_name, unsigned flags)
+{
+	return VARVE_WITH_ROOM(s, rename_once(s, parent, name, new_parent, new_name, flags));
 }

@@ -124,6 +124,8 @@ static int next_item(void *ctx, size_t i, struct varve_seal_item *ret)
 		ret->mode = m->node->attr.st_mode & 07777;
 		ret->fd = varve_openat(it->s->open_fd, path, O_RDONLY | O_DIRECTORY, 0);
 	} else {
+		if (m->node->lifted)
+			ret->mode = m->node->attr.st_mode & 07777;
 		ret->fd = varve_part_open(it->s->open_fd, path);
 	}
 	return ret->fd < 0 ? ret->fd : 0;
@@ -403,7 +405,7 @@ static struct varve_bucket *choose(struct varve_store *s, int64_t *ret_wait)
 			continue;
 		if (!b->hurry && b->grace_end_ns > now)
 			continue;
-		if (b->seal_failed && b->retry_ns > boot) {
+		if (b->retry_ns > boot) {
 			if (b->retry_ns - boot < *ret_wait)
 				*ret_wait = b->retry_ns - boot;
 			continue;
@@ -450,7 +452,8 @@ void *varve_sealer_main(void *arg)
 		(void)pthread_mutex_lock(&s->ns);
 		b->sealing = false;
 		b->seal_failed = r < 0 && r != -ECANCELED;
-		b->retry_ns = varve_clock_boottime(s->clock) + RETRY_NS;
+		/* Called off, for a drop or for room: later, too. */
+		b->retry_ns = r < 0 ? varve_clock_boottime(s->clock) + RETRY_NS : 0;
 		(void)pthread_cond_broadcast(&s->sealed_one);
 		varve_bucket_unref(s, b);
 	}

@@ -41,21 +41,18 @@ int varve_place_for(struct varve_store *s, const char *path)
 
 int varve_place_add(struct varve_store *s, const char *class_name, const char *tablet)
 {
-	struct varve_place *more;
+	uint32_t n = s->n_places;
 
-	for (uint32_t i = 0; i < s->n_places; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (!strcmp(s->places[i].class_name, class_name) &&
 		    !strcmp(s->places[i].tablet, tablet))
 			return (int)i;
-	if (s->n_places == 32)
+	if (n == VARVE_PLACES_MAX)
 		return -E2BIG;
-	more = realloc(s->places, (s->n_places + 1) * sizeof(*more));
-	if (!more)
-		return -ENOMEM;
-	s->places = more;
-	(void)snprintf(more[s->n_places].class_name, VARVE_CLASS_NAME_MAX, "%s", class_name);
-	(void)snprintf(more[s->n_places].tablet, VARVE_CLASS_NAME_MAX, "%s", tablet);
-	return (int)s->n_places++;
+	(void)snprintf(s->places[n].class_name, VARVE_CLASS_NAME_MAX, "%s", class_name);
+	(void)snprintf(s->places[n].tablet, VARVE_CLASS_NAME_MAX, "%s", tablet);
+	s->n_places = n + 1;
+	return (int)n;
 }
 
 /* -- creating -- */
@@ -487,7 +484,6 @@ void varve_store_close(struct varve_store *s)
 	free(s->free_handles);
 	free(s->buckets);
 	free(s->dropped);
-	free(s->places);
 	free(s->path);
 	free(s);
 }
