@@ -40,6 +40,7 @@ struct varve_session {
 	void *ready_ctx;
 	int signal_fd; /* signalfd of what is blocked */
 	int ended_fd;  /* eventfd: readable when the loop has returned */
+	int inited_fd; /* eventfd: readable when the kernel's INIT has come */
 };
 
 /* -- libfuse -- */
@@ -100,6 +101,9 @@ static void unwant(struct fuse_conn_info *conn)
 static void on_init(void *userdata, struct fuse_conn_info *conn)
 {
 	const struct varve_ll *ll = userdata;
+	const struct varve_session *s = (const struct varve_session *)(const void *)(
+		(const char *)ll - offsetof(struct varve_session, ll));
+	const uint64_t one = 1;
 
 	want(conn);
 	unwant(conn);
@@ -109,6 +113,7 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 	conn->time_gran = 1;
 	if (ll->max_read)
 		conn->max_read = ll->max_read;
+	(void)!write(s->inited_fd, &one, sizeof(one));
 }
 
 /* Left out on purpose: flush (nothing to do at close), access (default_permissions), locks (kernel-
@@ -312,14 +317,20 @@ static void raise_read_ahead(dev_t dev)
 	(void)!pwrite(fd, text, (size_t)n, 0);
 }
 
-/* Asks the mount itself whether it answers. This thread serves nothing, and whoever closes the
- * connection sets it free, so it may. */
+/* Says that the mount answers: once the kernel's INIT is being answered, whoever comes is served. The
+ * mount itself is never asked from here: a daemon that is killed while it waits for its own answer
+ * could not die. */
 static void *settle_thread(void *arg)
 {
 	const struct varve_session *s = arg;
-	struct stat st;
+	struct pollfd fds[] = {
+		{.fd = s->inited_fd, .events = POLLIN},
+		{.fd = s->ended_fd, .events = POLLIN},
+	};
 
-	if (stat(s->mountpoint, &st) < 0 || st.st_dev != s->dev)
+	while (poll(fds, 2, -1) < 0 && errno == EINTR)
+		;
+	if (!(fds[0].revents & POLLIN))
 		return NULL;
 	raise_read_ahead(s->dev);
 	s->ready(s->ready_ctx);
@@ -342,8 +353,9 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 	s->watcher_fd = -1;
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	s->ended_fd = eventfd(0, EFD_CLOEXEC);
+	s->inited_fd = eventfd(0, EFD_CLOEXEC);
 	s->mountpoint = strdup(params->mountpoint);
-	if (s->signal_fd < 0 || s->ended_fd < 0)
+	if (s->signal_fd < 0 || s->ended_fd < 0 || s->inited_fd < 0)
 		r = varve_err_set(err, -EMFILE, "no file descriptors are left");
 	else if (s->mountpoint)
 		r = varve_views_new(params->store, &s->ll.views);
@@ -481,6 +493,8 @@ void varve_session_free(struct varve_session *s)
 		(void)close(s->signal_fd);
 	if (s->ended_fd >= 0)
 		(void)close(s->ended_fd);
+	if (s->inited_fd >= 0)
+		(void)close(s->inited_fd);
 	if (s->watcher_fd >= 0)
 		(void)close(s->watcher_fd);
 	varve_notify_free(s->notify);
