@@ -1,6 +1,6 @@
 /*
- * File numbers: given out once, whatever happens in between. The store is opened and closed, and its
- * counter driven from several threads; a full disk stands in the way of a reservation.
+ * File numbers: given out once, whatever happens in between. The store is opened and closed, and
+ * its counter driven from several threads; a full disk stands in the way of a reservation.
  */
 #include "../lib/storetest.h"
 
@@ -230,9 +230,10 @@ START_TEST(test_notes)
 	ck_assert_uint_eq(ino, 4711);
 	for (size_t i = 0; i < sizeof(notes) / sizeof(*notes); i++) {
 		ino = 77;
-		ck_assert_int_eq(fsetxattr(fd, VARVE_XATTR_INO, notes[i].text, strlen(notes[i].text),
-					   0), 0);
-		ck_assert_msg(varve_ino_read_xattr(fd, &ino) == notes[i].want, "'%s'", notes[i].text);
+		ck_assert_int_eq(
+			fsetxattr(fd, VARVE_XATTR_INO, notes[i].text, strlen(notes[i].text), 0), 0);
+		ck_assert_msg(varve_ino_read_xattr(fd, &ino) == notes[i].want, "'%s'",
+			      notes[i].text);
 		ck_assert_uint_eq(ino, notes[i].want ? 77 : notes[i].ino);
 	}
 	(void)close(fd);
@@ -354,11 +355,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return t_main(make_suite());
 }

@@ -327,8 +327,8 @@ END_TEST
 static const struct {
 	const char *name;
 	int want;
-} names[] = {{"a", 0}, {"...", 0}, {".a", 0}, {"a b", 0}, {"\xff\x01", 0}, {"", -EINVAL},
-	     {".", -EINVAL}, {"..", -EINVAL}, {"a/b", -EINVAL}, {"/", -EINVAL}};
+} names[] = {{"a", 0},      {"...", 0},     {".a", 0},       {"a b", 0},       {"\xff\x01", 0},
+	     {"", -EINVAL}, {".", -EINVAL}, {"..", -EINVAL}, {"a/b", -EINVAL}, {"/", -EINVAL}};
 
 START_TEST(test_name_check)
 {

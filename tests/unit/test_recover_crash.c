@@ -1,7 +1,7 @@
 /*
- * A daemon that dies: at each crash point (docs/architecture.md, "Crash points"), at two of them one
- * after the other, and at any instant. Needs test_hooks. The rows of the recovery table, each by
- * itself: test_recover.c.
+ * A daemon that dies: at each crash point (docs/architecture.md, "Crash points"), at two of them
+ * one after the other, and at any instant. Needs test_hooks. The rows of the recovery table, each
+ * by itself: test_recover.c.
  */
 #include "../lib/storetest.h"
 
@@ -56,7 +56,7 @@ static void open_and_seal(struct tstore *of)
 	t_seal(of);
 }
 
-static const char *const seal_points[] = {"seal.shut",	    "seal.written", "seal.renamed",
+static const char *const seal_points[] = {"seal.shut",      "seal.written", "seal.renamed",
 					  "seal.committed", "seal.audited", "seal.removed"};
 #define N_SEAL 6
 
@@ -213,7 +213,8 @@ START_TEST(test_publish)
 	ck_assert_int_eq(t_try_mkdir(t, ".staging/x", 0775), 0);
 	ck_assert_int_eq(t_try_mkdir(t, ".staging/x/y", 0700), 0);
 	ck_assert_int_eq(t_setattr(t, ".staging/x/y", &(struct stat){.st_uid = 3, .st_gid = 4},
-				   VARVE_SET_UID | VARVE_SET_GID), 0);
+				   VARVE_SET_UID | VARVE_SET_GID),
+			 0);
 	ck_assert_int_eq(t_setxattr(t, ".staging/x/y", "user.note", "kept"), 0);
 	t_put(t, ".staging/x/y/f", "published\n");
 	ino = t_ino(t, ".staging/x/y/f");
@@ -282,9 +283,8 @@ static unsigned count_lines(void)
 		struct tfile f;
 		ssize_t len;
 
-		(void)snprintf(path, sizeof(path), "%s/s.log", i == st.n_buckets - 1
-								       ? "current"
-								       : st.buckets[i].name);
+		(void)snprintf(path, sizeof(path), "%s/s.log",
+			       i == st.n_buckets - 1 ? "current" : st.buckets[i].name);
 		if (t_try_file(t, path, O_RDONLY, 0, &f) < 0)
 			continue;
 		text = t_get_fh(t, f.fh, &len);
@@ -303,8 +303,8 @@ static unsigned count_lines(void)
 
 START_TEST(test_killed_at_any_instant)
 {
-	int64_t *now = mmap(NULL, sizeof(*now), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-			    -1, 0);
+	int64_t *now =
+		mmap(NULL, sizeof(*now), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	uint64_t seed = 88172645463325252;
 	unsigned have = 0;
 
@@ -380,11 +380,5 @@ static Suite *make_suite(void)
 
 int main(void)
 {
-	SRunner *sr = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return t_main(make_suite());
 }
