@@ -260,7 +260,9 @@ T_FN void t_gone(void *ctx, uint64_t parent, const char *name)
 {
 	struct tstore *t = ctx;
 
-	ck_assert_uint_eq(parent, VARVE_ID_ROOT);
+	/* A boundary that comes early tells of names below current/ as well. */
+	if (parent != VARVE_ID_ROOT)
+		return;
 	guard(&t->lock);
 	ck_assert_uint_lt(strlen(t->gone) + strlen(name) + 2, sizeof(t->gone));
 	(void)strcat(strcat(t->gone, name), " ");
