@@ -355,6 +355,18 @@ ssize_t varve_give_value(const void *value, size_t len, void *buf, size_t size)
 	return (ssize_t)len;
 }
 
+/* The node that an id means for attributes: what was opened by current/ is what its writers are at. */
+static struct varve_node *attr_node(struct varve_store *s, uint64_t id)
+{
+	struct varve_node *n;
+
+	guard(&s->ns);
+	n = varve_node_by_id(s, id);
+	if (n && !(id & VARVE_ID_DATED))
+		n = varve_file_newest(n);
+	return n ? varve_node_ref(n) : NULL;
+}
+
 /* user.varve.state of anything in a bucket; hold of a bucket. */
 static ssize_t own_value(struct varve_store *s, struct varve_node *n, const char *name, void *buf,
 			 size_t size)
@@ -376,7 +388,7 @@ static ssize_t own_value(struct varve_store *s, struct varve_node *n, const char
 ssize_t varve_store_getxattr(struct varve_store *s, uint64_t id, const char *name, void *buf,
 			     size_t size)
 {
-	held_node n = {s, varve_node_get(s, id)};
+	held_node n = {s, attr_node(s, id)};
 	cleanup_close int fd = -1;
 	ssize_t r;
 
@@ -401,7 +413,7 @@ ssize_t varve_store_getxattr(struct varve_store *s, uint64_t id, const char *nam
 
 ssize_t varve_store_listxattr(struct varve_store *s, uint64_t id, char *buf, size_t size)
 {
-	held_node n = {s, varve_node_get(s, id)};
+	held_node n = {s, attr_node(s, id)};
 	cleanup_close int fd = -1;
 	cleanup_free char *all = NULL;
 	ssize_t len, out = 0;
@@ -520,7 +532,7 @@ static int hold_by_xattr(struct varve_store *s, const struct varve_caller *who, 
 static int set_or_remove(struct varve_store *s, const struct varve_caller *who, uint64_t id,
 			 const char *name, const void *value, size_t size, int flags)
 {
-	held_node n = {s, varve_node_get(s, id)};
+	held_node n = {s, attr_node(s, id)};
 	cleanup_close int fd = -1;
 	int r;
 

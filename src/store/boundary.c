@@ -129,14 +129,22 @@ static int revive_sdir(struct varve_store *s, struct varve_node *ddir, struct va
 		again = varve_node_child(up, ddir->name);
 	}
 	if (!again) {
-		/* mkdir takes mutate itself. */
+		uint64_t id;
+
+		/* mkdir takes mutate itself; by its number up is found again if it is still there. */
+		{
+			guard(&s->ns);
+			id = up->ino;
+			(void)varve_node_ref(up);
+		}
 		(void)pthread_mutex_unlock(&s->mutate);
-		r = varve_store_mkdir(s, &who, up->ino, ddir->name, ddir->attr.st_mode, &entry);
+		r = varve_store_mkdir(s, &who, id, ddir->name, ddir->attr.st_mode, &entry);
 		(void)pthread_mutex_lock(&s->mutate);
 		if (r == 0)
 			varve_store_forget(s, entry.id, 1);
 		guard(&s->ns);
 		again = varve_node_child(up, ddir->name);
+		varve_node_unref(s, up);
 	}
 	if (!again || again->kind != VARVE_KIND_SDIR)
 		return r < 0 ? r : -ENOTDIR;

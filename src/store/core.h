@@ -110,6 +110,7 @@ struct varve_node {
 	uint32_t openers; /* ns; handles that were opened by this node */
 	pthread_mutex_t lock; /* "file": size, last, late; held over the append to its part */
 	atomic_uint_fast64_t size; /* of the part; read without the lock, too */
+	uint64_t counted;     /* bytes of it that the budget counts: on disk, not holes */
 	int last;	      /* its last byte; -1: not known */
 	uint32_t late;	      /* bytes added after the boundary to finish a line */
 	atomic_bool linked_durably; /* the part's directory was fsynced since the link */
@@ -378,6 +379,7 @@ int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t
 int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct varve_tombs **ret);
 int varve_sealed_lookup(struct varve_store *s, struct varve_node *dir, const char *name,
 			struct varve_entry *ret);
+uint64_t varve_sealed_up(struct varve_store *s, struct varve_node *dir); /* st_ino of ".." */
 int varve_sealed_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h);
 /* A member's attributes, without its share of the segment. */
 void varve_sealed_attr(const struct varve_member *m, uint64_t ino, struct stat *ret);

@@ -205,21 +205,29 @@ static int write_serial(int fd, uint64_t serial)
 	return fsetxattr(fd, VARVE_XATTR_SERIAL, text, (size_t)n, 0) < 0 ? -errno : 0;
 }
 
-/* The marker's file in tree/, dressed like the part; an old one is taken over. */
+/* The marker's file in tree/, dressed like the part before it has its name; one that a crash left is
+ * replaced. */
 static int make_marker(struct varve_store *s, const char *path, int part_fd, const struct stat *attr,
 		       uint64_t serial)
 {
-	cleanup_close int fd = varve_openat(s->tree_fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
+	cleanup_close int fd = openat(s->tree_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	int r;
 
 	if (fd < 0)
-		return fd;
+		return -errno;
 	if (fchown(fd, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
 		return -errno;
 	r = part_fd >= 0 ? varve_xattrs_copy(part_fd, fd) : 0;
 	if (r == 0)
 		r = write_serial(fd, serial);
-	return r < 0 ? r : varve_mode_set(fd, attr->st_mode & 01777);
+	if (r == 0)
+		r = varve_mode_set(fd, attr->st_mode & 01777);
+	if (r == 0)
+		r = varve_part_link(fd, s->tree_fd, path);
+	if (r == -EEXIST)
+		r = unlinkat(s->tree_fd, path, 0) < 0 ? -errno
+						      : varve_part_link(fd, s->tree_fd, path);
+	return r;
 }
 
 int varve_stream_make(struct varve_store *s, struct varve_node *sdir, const char *name,

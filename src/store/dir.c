@@ -258,12 +258,14 @@ static int fill_list(struct varve_store *s, struct varve_node *dir, struct varve
 		r = varve_ino_ready(s);
 		if (r < 0)
 			return r;
-		if (kind == VARVE_KIND_ROOT)
+		if (kind == VARVE_KIND_ROOT) {
 			r = list_root(s, h);
-		else if (kind == VARVE_KIND_SEALED)
+		} else if (kind == VARVE_KIND_SEALED) {
+			up = varve_sealed_up(s, dir);
 			r = varve_sealed_list(s, dir, h);
-		else
+		} else {
 			r = list_live(s, dir, h);
+		}
 		if (r != -EAGAIN)
 			break;
 	}

@@ -14,11 +14,11 @@ uint64_t varve_blocks_of(uint64_t size)
 	return (size + 4095) & ~UINT64_C(4095);
 }
 
-void varve_file_resized(struct varve_store *s, struct varve_node *f, uint64_t old, uint64_t now)
+void varve_file_count(struct varve_store *s, struct varve_node *f, uint64_t bytes)
 {
-	uint64_t more = varve_blocks_of(now) - varve_blocks_of(old);
-
-	(void)atomic_fetch_add(f->bucket ? &f->bucket->allocated : &s->staging_allocated, more);
+	(void)atomic_fetch_add(f->bucket ? &f->bucket->allocated : &s->staging_allocated,
+			       bytes - f->counted);
+	f->counted = bytes;
 }
 
 /* One try: the path may change while it is opened. */
@@ -292,14 +292,22 @@ static int open_target(struct varve_store *s, struct varve_node *n, bool dated, 
 
 static int open_sealed(struct varve_store *s, struct varve_node *n, struct varve_handle *h)
 {
+	struct varve_segment *seg, *given;
 	struct varve_member m;
-	int r = varve_sealed_segment(s, n->bucket, n->tab, &h->seg);
+	int r = varve_sealed_segment(s, n->bucket, n->tab, &seg);
 
 	if (r < 0)
 		return r;
-	varve_index_member(varve_segment_index(h->seg), n->member, &m);
-	h->member = n->member;
-	h->on_sealed = true;
+	varve_index_member(varve_segment_index(seg), n->member, &m);
+	{
+		/* A drop may have been quicker, and given it one. */
+		guard(&s->ns);
+		given = h->seg;
+		h->seg = seg;
+		h->member = n->member;
+		h->on_sealed = true;
+	}
+	varve_segment_unref(given);
 	return S_ISREG(m.mode) ? 0 : S_ISDIR(m.mode) ? -EISDIR : -ELOOP;
 }
 
@@ -466,11 +474,11 @@ static int truncate_part(struct varve_store *s, struct varve_node *f, struct var
 			return -errno;
 		f->size = size;
 		f->last = size ? -1 : '\n';
-		if (!f->nameless)
-			varve_file_resized(s, f, old, size);
+		if (fstat(part->fd, &st) < 0)
+			r = -errno;
+		else if (!f->nameless)
+			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
 	}
-	if (fstat(part->fd, &st) < 0)
-		r = -errno;
 	guard(&s->ns);
 	if (r == 0)
 		stat_from_part(f, &st, &f->attr);
@@ -537,7 +545,7 @@ int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t
 			r = -errno;
 		if (r == 0 && part && !f->bucket && fstat(part->fd, &st) == 0) {
 			guard(&f->lock);
-			varve_file_resized(s, f, f->size, (uint64_t)st.st_size);
+			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
 			f->size = (uint64_t)st.st_size;
 		}
 	}

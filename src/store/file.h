@@ -6,8 +6,9 @@
 /* Bytes rounded up to blocks, as the budget counts them. */
 uint64_t varve_blocks_of(uint64_t size);
 
-/* The budget's count of f's bucket (or of .staging/) after a change of its size. */
-void varve_file_resized(struct varve_store *s, struct varve_node *f, uint64_t old, uint64_t now);
+/* Sets what the budget counts of f, in its bucket or in .staging/: allocated bytes. f->lock held, or f is
+ * not yet known to others. */
+void varve_file_count(struct varve_store *s, struct varve_node *f, uint64_t bytes);
 
 /* Grows the object that h writes by a hole, up to size, as copying tools do with what holds zeros: only
  * the handle that has written it from its start may, and no stream; nothing that is there is changed.

@@ -210,7 +210,8 @@ static int append(struct varve_store *s, struct varve_node *f, struct varve_part
 		n = len ? varve_part_append(part, buf, len, f->size) : 0;
 		if (n > 0) {
 			if (!f->nameless)
-				varve_file_resized(s, f, f->size, f->size + (uint64_t)n);
+				varve_file_count(s, f, f->counted + varve_blocks_of(f->size + (uint64_t)n) -
+							       varve_blocks_of(f->size));
 			f->size += (uint64_t)n;
 			f->last = (unsigned char)buf[n - 1];
 			if (rest_only)
@@ -357,6 +358,7 @@ int varve_handle_grow(struct varve_store *s, struct varve_handle *h, uint64_t si
 		else if (ftruncate(part->fd, (off_t)size) < 0)
 			r = -errno;
 		if (r == 0) {
+			/* A hole takes no room. */
 			f->size = size;
 			f->last = 0;
 			h->next_off = size;
@@ -387,7 +389,7 @@ static ssize_t write_staging(struct varve_store *s, struct varve_handle *h, cons
 			f->size = (uint64_t)st.st_size;
 		n = varve_part_append(part, buf, size, flags & O_APPEND ? f->size : off);
 		if (n > 0 && fstat(part->fd, &st) == 0) {
-			varve_file_resized(s, f, f->size, (uint64_t)st.st_size);
+			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
 			f->size = (uint64_t)st.st_size;
 			f->last = -1;
 			h->dirty = true;

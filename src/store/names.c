@@ -156,6 +156,7 @@ static int make_file(struct varve_store *s, const struct varve_caller *who,
 			f->last = len ? -1 : '\n';
 			if (t.dir->bucket)
 				f->bucket = varve_bucket_ref(t.dir->bucket);
+			varve_file_count(s, f, varve_blocks_of(len));
 			varve_dir_touch(parent);
 			*ret = f;
 		}
@@ -272,10 +273,11 @@ static int make_dir_on_disk(struct varve_store *s, int base, const char *path, m
 			    gid_t gid, uint64_t ino)
 {
 	cleanup_close int fd = -1;
+	struct stat st;
 	int r;
 
 	(void)s;
-	if (mkdirat(base, path, 0700) < 0)
+	if (mkdirat(base, path, (mode & 0777) | 0700) < 0)
 		return -errno;
 	fd = varve_openat(base, path, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
@@ -283,8 +285,15 @@ static int make_dir_on_disk(struct varve_store *s, int base, const char *path, m
 	if (fchown(fd, uid, gid) < 0 && errno != EPERM)
 		return -errno;
 	r = varve_ino_write_xattr(fd, ino);
-	/* Where a default ACL was inherited, the mode is its mask's business as well. */
-	return r < 0 ? r : varve_mode_set(fd, mode);
+	if (r < 0)
+		return r;
+	/* What a default ACL above took away stays away. */
+	if (fgetxattr(fd, "system.posix_acl_access", NULL, 0) > 0) {
+		if (fstat(fd, &st) < 0)
+			return -errno;
+		mode = (mode & 07700) | (mode & st.st_mode & 077);
+	}
+	return varve_mode_set(fd, mode);
 }
 
 static int stat_dir(int base, const char *path, uint64_t ino, struct stat *ret)
@@ -414,8 +423,7 @@ int varve_store_mkdir(struct varve_store *s, const struct varve_caller *who, uin
 /* Takes the FILE off its directory in memory; ns held. */
 static void unlink_file(struct varve_store *s, struct varve_node *f)
 {
-	if (f->bucket)
-		(void)atomic_fetch_sub(&f->bucket->allocated, (f->size + 4095) & ~UINT64_C(4095));
+	varve_file_count(s, f, 0);
 	f->nameless = true;
 	f->attr.st_nlink = 0;
 	(void)clock_gettime(CLOCK_REALTIME, &f->attr.st_ctim);
@@ -471,9 +479,13 @@ int varve_store_unlink(struct varve_store *s, const struct varve_caller *who, ui
 		if (unlinkat(base, path, 0) < 0 && errno != ENOENT)
 			return -errno;
 	}
-	guard(&s->ns);
-	if (f.n)
+	if (f.n) {
+		/* Its size counts until it has no name: no append may come in between. */
+		guard(&f.n->lock);
+		guard(&s->ns);
 		unlink_file(s, f.n);
+	}
+	guard(&s->ns);
 	varve_dir_touch(parent.n);
 	return 0;
 }

@@ -181,14 +181,29 @@ static int dress(int fd, int make_dirfd, const struct varve_part_spec *spec)
 	return varve_mode_set(fd, mode);
 }
 
+int varve_part_link(int fd, int dirfd, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	cleanup_free char *parent = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+	cleanup_close int into = -1;
+	char proc[64];
+
+	if (!parent)
+		return -ENOMEM;
+	/* linkat follows symbolic links in the directory part of a path; so that part is opened. */
+	into = varve_openat(dirfd, parent, O_PATH | O_DIRECTORY, 0);
+	if (into < 0)
+		return into;
+	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
+	return linkat(AT_FDCWD, proc, into, slash ? slash + 1 : path, AT_SYMLINK_FOLLOW) < 0 ? -errno
+											     : 0;
+}
+
 int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,
 		      const void *content, size_t len)
 {
 	cleanup_close int dir = varve_openat(make_dirfd, ".", O_RDONLY | O_DIRECTORY, 0);
 	cleanup_close int fd = -1;
-	cleanup_close int into = -1;
-	const char *slash = strrchr(path, '/');
-	char proc[64];
 	int r;
 
 	if (dir < 0)
@@ -201,22 +216,8 @@ int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct 
 		r = varve_pwrite_full(fd, content, len, 0);
 	if (r < 0)
 		return r;
-	/* linkat follows symbolic links in the directory part of a path; so that part is opened. */
-	if (slash) {
-		cleanup_free char *parent = strndup(path, (size_t)(slash - path));
-
-		if (!parent)
-			return -ENOMEM;
-		into = varve_openat(dirfd, parent, O_PATH | O_DIRECTORY, 0);
-	} else {
-		into = varve_openat(dirfd, ".", O_PATH | O_DIRECTORY, 0);
-	}
-	if (into < 0)
-		return into;
-	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
-	if (linkat(AT_FDCWD, proc, into, slash ? slash + 1 : path, AT_SYMLINK_FOLLOW) < 0)
-		return -errno;
-	return steal_fd(&fd);
+	r = varve_part_link(fd, dirfd, path);
+	return r < 0 ? r : steal_fd(&fd);
 }
 
 ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len, uint64_t size)

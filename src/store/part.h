@@ -34,6 +34,9 @@ struct varve_part_spec {
 int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,
 		      const void *content, size_t len) varve_must_check;
 
+/* Gives an unnamed file (O_TMPFILE) its name, dirfd/path, never through a symbolic link. -EEXIST. */
+int varve_part_link(int fd, int dirfd, const char *path) varve_must_check;
+
 /* Sets the permissions of a part or directory of the store. A daemon that is not root must be able to
  * open what its user can't: for it the owner's bits that it needs are set on disk all the same, and the
  * mode that is shown is noted in VARVE_XATTR_MODE. */

@@ -133,7 +133,7 @@ static int load_file(struct loading *l, int dir_fd, const char *name, const stru
 	n->is_link = noted.is_link;
 	if (noted.is_link)
 		n->attr.st_mode = S_IFLNK | 0777;
-	varve_file_resized(l->s, n, 0, n->size);
+	varve_file_count(l->s, n, (uint64_t)st->st_blocks * 512);
 	return 0;
 }
 

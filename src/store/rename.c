@@ -146,19 +146,19 @@ static int relink_file(struct varve_store *s, struct move *m, struct varve_node 
 	struct varve_bucket *old = f->bucket;
 
 	if (m->victim) {
-		if (m->victim->bucket)
-			(void)atomic_fetch_sub(&m->victim->bucket->allocated,
-					       varve_blocks_of(m->victim->size));
+		varve_file_count(s, m->victim, 0);
 		m->victim->nameless = true;
 		m->victim->attr.st_nlink = 0;
 		varve_node_unlink(s, m->victim);
 	}
 	if (old != dir->bucket) {
 		/* Published: from now on its handles may only append, and count as writers. */
-		varve_file_resized(s, f, f->size, 0);
+		uint64_t counted = f->counted;
+
+		varve_file_count(s, f, 0);
 		f->bucket = varve_bucket_ref(dir->bucket);
 		f->last = -1;
-		varve_file_resized(s, f, 0, f->size);
+		varve_file_count(s, f, counted);
 		if (f->writers)
 			varve_file_add_writers(s, f, 0);
 	}
@@ -360,6 +360,42 @@ static int relink_dir(struct varve_store *s, struct varve_node *n, struct varve_
 	return r;
 }
 
+/* The longest path below a directory, as it adds to that directory's own. */
+struct depth {
+	size_t at, most;
+};
+
+static void see_depth(void *ctx, struct varve_node *n)
+{
+	struct depth *d = ctx;
+	size_t before = d->at;
+
+	d->at += strlen(n->name) + 1;
+	if (d->at > d->most)
+		d->most = d->at;
+	if (n->n_children)
+		varve_node_each(n, see_depth, ctx);
+	d->at = before;
+}
+
+/* A path that can't be opened any more could never be sealed. */
+static int check_depth(struct varve_store *s, const struct move *m)
+{
+	struct depth below = {0, 0};
+	cleanup_free char *path = NULL;
+	struct varve_node *d;
+
+	guard(&s->ns);
+	path = varve_node_path(m->to_dir, m->new_name);
+	if (!path)
+		return -ENOMEM;
+	varve_node_each(m->node, see_depth, &below);
+	d = m->node->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, m->node) : NULL;
+	if (d)
+		varve_node_each(d, see_depth, &below);
+	return strlen(path) + below.most > VARVE_PATH_BYTES_MAX - 128 ? -ENAMETOOLONG : 0;
+}
+
 /* current/: skeleton and bucket. */
 static int move_sdir(struct varve_store *s, struct move *m)
 {
@@ -383,8 +419,12 @@ static int move_sdir(struct varve_store *s, struct move *m)
 	/* The skeleton last: what recovery makes of a crash in between is a skeleton directory more. */
 	if (r == 0 && d)
 		r = move_ddir_on_disk(s, d, to, m->new_name);
-	if (r == 0)
+	if (r == 0) {
 		r = rename_in(s->tree_fd, from_path, s->tree_fd, to_path);
+		for (unsigned p = 0; r < 0 && d && p < 32; p++)
+			if (d->on_disk & (1u << p))
+				(void)rename_place(s, m->new_name, to, d->parent, d->name, p);
+	}
 	{
 		guard(&s->ns);
 		if (r == 0 && m->victim) {
@@ -691,10 +731,15 @@ static int publish(struct varve_store *s, struct move *m)
 
 static int do_move(struct varve_store *s, struct move *m)
 {
+	int r;
+
 	if (m->victim == m->node)
 		return 0;
 	if (!varve_node_is_dir(m->node))
 		return move_file(s, m);
+	r = check_depth(s, m);
+	if (r < 0)
+		return r;
 	if (m->from_dir->kind == VARVE_KIND_SDIR)
 		return move_sdir(s, m);
 	if (m->to_dir->kind == VARVE_KIND_SDIR)

@@ -468,6 +468,28 @@ static int list_child(void *ctx, const char *name, size_t len, const struct varv
 	return varve_dirent_add(ctx, name, len, m->ino, m->mode & S_IFMT);
 }
 
+uint64_t varve_sealed_up(struct varve_store *s, struct varve_node *dir)
+{
+	struct varve_segment *seg;
+	struct varve_member m;
+	uint64_t ino = VARVE_ID_ROOT;
+	const char *slash;
+	uint32_t i;
+
+	if (dir->tab_none || varve_sealed_segment(s, dir->bucket, dir->tab, &seg) < 0)
+		return ino;
+	ino = dir->bucket->ino;
+	varve_index_member(varve_segment_index(seg), dir->member, &m);
+	slash = memrchr(m.path, '/', m.path_len);
+	if (slash && varve_index_find(varve_segment_index(seg), m.path, (size_t)(slash - m.path),
+				      &i) == 0) {
+		varve_index_member(varve_segment_index(seg), i, &m);
+		ino = m.ino;
+	}
+	varve_segment_unref(seg);
+	return ino;
+}
+
 int varve_sealed_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h)
 {
 	cleanup_free char *path = NULL;
