@@ -232,7 +232,7 @@ static int setattr_dir(struct varve_store *s, struct varve_node *d, const struct
 static bool grow(struct varve_store *s, struct varve_handle *h, uint64_t size)
 {
 	guard(&h->lock);
-	return h->wrote && h->file && size > h->file->size && varve_handle_grow(s, h, size) == 0;
+	return (h->wrote || h->flags & (O_EXCL | O_TRUNC)) && h->file && size > h->file->size && varve_handle_grow(s, h, size) == 0;
 }
 
 int varve_store_setattr(struct varve_store *s, uint64_t id, uint64_t fh, const struct stat *attr,

@@ -195,6 +195,7 @@ struct varve_handle {
 
 	struct varve_dirent *list; /* directory: what opendir or rewinddir saw */
 	uint32_t n_list;
+	int list_error; /* what the listing ends with: a part of it can't be read */
 };
 
 struct varve_dirent {

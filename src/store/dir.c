@@ -269,6 +269,12 @@ static int fill_list(struct varve_store *s, struct varve_node *dir, struct varve
 		if (r != -EAGAIN)
 			break;
 	}
+	h->list_error = 0;
+	if (kind_now(s, dir) == VARVE_KIND_SEALED && (r == -EBADMSG || r == -EPROTONOSUPPORT)) {
+		/* The intact part is shown, and that it is not all is said. */
+		h->list_error = -EIO;
+		r = 0;
+	}
 	if (r < 0)
 		return r;
 	if (h->n_list)
@@ -315,6 +321,8 @@ int varve_store_readdir(struct varve_store *s, uint64_t dh, uint64_t off, bool p
 	if (off == 0 && h->next_off != UINT64_MAX)
 		r = fill_list(s, h->file, h);
 	h->next_off = off;
+	if (r == 0 && off >= h->n_list)
+		r = h->list_error;
 	for (uint64_t i = off; r == 0 && i < h->n_list; i++) {
 		const struct varve_dirent *e = &h->list[i];
 		struct varve_entry entry = {0};

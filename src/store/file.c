@@ -545,7 +545,8 @@ int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t
 			r = -errno;
 		if (r == 0 && part && !f->bucket && fstat(part->fd, &st) == 0) {
 			guard(&f->lock);
-			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
+			if (!f->nameless)
+				varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
 			f->size = (uint64_t)st.st_size;
 		}
 	}

@@ -59,7 +59,7 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 		if (h->seg) {
 			seg = varve_segment_ref(h->seg);
 			member = h->member;
-		} else if (page_cache) {
+		} else if (page_cache && h->file->bucket) {
 			/* The page cache is not told of what is appended behind its back: it would
 			 * give NULs. Callers of sendfile and splice fall back to read(2) on this. */
 			n = -EINVAL;
@@ -389,7 +389,8 @@ static ssize_t write_staging(struct varve_store *s, struct varve_handle *h, cons
 			f->size = (uint64_t)st.st_size;
 		n = varve_part_append(part, buf, size, flags & O_APPEND ? f->size : off);
 		if (n > 0 && fstat(part->fd, &st) == 0) {
-			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
+			if (!f->nameless)
+				varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
 			f->size = (uint64_t)st.st_size;
 			f->last = -1;
 			h->dirty = true;

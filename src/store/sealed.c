@@ -423,7 +423,8 @@ static bool shown_before(struct varve_store *s, struct varve_bucket *b, const ch
 
 typedef int child_cb(void *ctx, const char *name, size_t len, const struct varve_member *m);
 
-/* Calls cb for each child of the directory at path, in each tablet. Stops at a result other than 0. */
+/* Calls cb for each child of the directory at path, in each tablet. Stops at a result other than 0.
+ * What is intact is gone through first; then a tablet that can't be read is an error. */
 static int each_child(struct varve_store *s, struct varve_bucket *b, const char *path, child_cb *cb,
 		      void *ctx)
 {
@@ -460,7 +461,7 @@ static int each_child(struct varve_store *s, struct varve_bucket *b, const char 
 		}
 		varve_segment_unref(seg);
 	}
-	return r ? r : bad && !b->n_tabs ? bad : 0;
+	return r ? r : bad;
 }
 
 static int list_child(void *ctx, const char *name, size_t len, const struct varve_member *m)
