@@ -87,6 +87,7 @@ class Handle:
         self.pos = 0                # the kernel's file position
         self.next = len(f.data)     # where its next write is expected
         self.from_start, self.wrote = not f.data, False
+        self.whole = bool(flags & (os.O_EXCL | os.O_TRUNC))
         self.fd = -1
 
     def moves(self):
@@ -333,7 +334,7 @@ class Model:
     def ftruncate(self, h, size):
         if not h.writable:
             return EINVAL
-        if h.wrote and size > len(h.file.data) and self.grow(h, size):
+        if (h.wrote or h.whole) and size > len(h.file.data) and self.grow(h, size):
             return 0
         return self.truncate_file(h.file if h.dated else h.file.newest(), size)
 
