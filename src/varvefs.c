@@ -48,7 +48,7 @@ static void print_help(void)
 
 		(void)snprintf(left, sizeof(left), "%s%s%s", h->name, h->value ? "=" : "",
 			       h->value ? h->value : "");
-		(void)printf("  %-24s %s (%s)\n", left, h->help, h->example);
+		(void)printf("  %-24s %s (e.g. %s)\n", left, h->help, h->example);
 	}
 	(void)puts("options of the mount:");
 	for (const struct varve_fuse_option_help *h = varve_options_fuse_help(); h->name; h++)

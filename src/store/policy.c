@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 
+#define MIN_FREE_LEAST (UINT64_C(1) << 20)
 #define CACHE_MIN (UINT64_C(16) << 20)
 #define SEAL_THREADS_MAX 1024
 #define MODE_MAX 01777 /* no setuid, no setgid */
@@ -117,6 +118,11 @@ static int share_parse(const struct option *o, const char *value, struct varve_p
 
 	(void)o;
 	*ret_why = r == -ERANGE ? "is too large (at most 99%)" : "is not a share or a size";
+	/* A forgotten % must not turn the guard against a full disk off. */
+	if (r == 0 && p->min_free_bytes && p->min_free_bytes < MIN_FREE_LEAST) {
+		*ret_why = "is less than 1M, too little to be of use (a share has a %)";
+		return -ERANGE;
+	}
 	return r;
 }
 

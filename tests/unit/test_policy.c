@@ -199,6 +199,9 @@ static const struct {
 	 "option 'max-buckets': '36893488147419103232' is too large; example: max-buckets=400"},
 	{"min-free", "100%",
 	 "option 'min-free': '100%' is too large (at most 99%); example: min-free=5%"},
+	{"min-free", "5",
+	 "option 'min-free': '5' is less than 1M, too little to be of use (a share has a %); example: "
+	 "min-free=5%"},
 	{"min-free", "some",
 	 "option 'min-free': 'some' is not a share or a size; example: min-free=5%"},
 	{"undrop", "ten", "option 'undrop': 'ten' is not a duration; example: undrop=10m"},
