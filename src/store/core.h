@@ -50,6 +50,9 @@
 #define VARVE_XATTR_MODE "user.varve.mode"     /* octal: the mode that is shown, see varve_mode_set */
 #define VARVE_XATTR_SERIAL "user.varve.serial" /* of a stream in tree/: decimal, see ino.c */
 
+/* What a path inside a bucket may have, so that it can be opened as BUCKET/CLASS/TABLET/PATH. */
+#define VARVE_LIVE_PATH_MAX (VARVE_PATH_BYTES_MAX - 32)
+
 #define VARVE_LINE_MAX (64 * 1024) /* how far an unfinished line may go on into the older bucket */
 
 enum varve_kind {

@@ -253,8 +253,12 @@ static int make_part(struct varve_store *s, struct varve_node *f)
 	if (r < 0)
 		return r;
 	guard(&s->mutate);
-	if (f->nameless || f->bucket->shut)
-		return 0; /* find the way anew */
+	/* A boundary came first: the way is found anew, so that nothing empty is left behind here. */
+	{
+		guard(&s->ns);
+		if (f->nameless || f->bucket->shut || f->succ)
+			return 0;
+	}
 	return varve_file_make_part(s, f);
 }
 

@@ -89,7 +89,7 @@ static int target_find(struct varve_store *s, struct varve_node *parent, const c
 	path = varve_node_path(dir, name);
 	if (!path)
 		return -ENOMEM;
-	if (strlen(path) > VARVE_PATH_BYTES_MAX - 64)
+	if (strlen(path) > VARVE_LIVE_PATH_MAX)
 		return -ENAMETOOLONG;
 	t->place = dir->bucket ? (unsigned)varve_place_for(s, path) : 0;
 	t->path = varve_node_where(s, dir, name, t->place, &t->fd);
@@ -357,7 +357,7 @@ static int make_dir(struct varve_store *s, const struct varve_caller *who, struc
 	}
 	if (!path || !parent_path)
 		return -ENOMEM;
-	if (strlen(path) > VARVE_PATH_BYTES_MAX - 128)
+	if (strlen(path) > VARVE_LIVE_PATH_MAX)
 		return -ENAMETOOLONG;
 	mode = mode_for(s, who, base, parent_path, mode & 01777) | (setgid ? S_ISGID : 0);
 	r = make_dir_on_disk(s, base, path, mode, who->uid, group_for(who, parent), ino);

@@ -208,7 +208,7 @@ static int move_file(struct varve_store *s, struct move *m)
 	}
 	if (!path)
 		return -ENOMEM;
-	if (strlen(path) > VARVE_PATH_BYTES_MAX - 64)
+	if (strlen(path) > VARVE_LIVE_PATH_MAX)
 		return -ENAMETOOLONG;
 	place = m->to_dir->kind == VARVE_KIND_XDIR ? 0 : (unsigned)varve_place_for(s, path);
 	r = ready_target(s, m, place, &dir);
@@ -393,7 +393,7 @@ static int check_depth(struct varve_store *s, const struct move *m)
 	d = m->node->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, m->node) : NULL;
 	if (d)
 		varve_node_each(d, see_depth, &below);
-	return strlen(path) + below.most > VARVE_PATH_BYTES_MAX - 128 ? -ENAMETOOLONG : 0;
+	return strlen(path) + below.most > VARVE_LIVE_PATH_MAX ? -ENAMETOOLONG : 0;
 }
 
 /* current/: skeleton and bucket. */
