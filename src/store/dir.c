@@ -23,7 +23,8 @@ static int lookup_root(struct varve_store *s, const char *name, struct varve_nod
 		return 0;
 	}
 	b = varve_bucket_find(s, name);
-	if (!b)
+	/* What is being dropped is gone from sight from its first step on. */
+	if (!b || b->dropping)
 		return -ENOENT;
 	if (b == s->current) {
 		*ret = varve_node_ref(s->open_link);
@@ -201,7 +202,7 @@ static int list_root(struct varve_store *s, struct varve_handle *h)
 		struct varve_bucket *b = s->buckets[i];
 		bool open = b == s->current;
 
-		if (!open && b->root && !b->dir_made)
+		if (b->dropping || (!open && b->root && !b->dir_made))
 			continue;
 		r = varve_dirent_add(h, b->name, strlen(b->name), open ? VARVE_ID_OPEN_LINK : b->ino,
 				     open ? S_IFLNK : S_IFDIR);

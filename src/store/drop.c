@@ -128,7 +128,7 @@ static int claim(struct varve_store *s, struct varve_bucket *b, struct varve_err
 		return varve_err_set(err, -EBUSY, "bucket '%s' is on hold; 'varve unhold' ends that",
 				     b->name);
 	if (b->dropping)
-		return varve_err_set(err, -EBUSY, "bucket '%s' is being dropped already", b->name);
+		return varve_err_set(err, -ENOENT, "bucket '%s' is being dropped already", b->name);
 	b->dropping = true;
 	while (b->sealing) {
 		atomic_store(&s->cancel_seal, 1);

@@ -630,7 +630,7 @@ static int rmdir_in_root(struct varve_store *s, const struct varve_caller *who, 
 	{
 		guard(&s->ns);
 		b = varve_bucket_find(s, name);
-		if (!b)
+		if (!b || b->dropping)
 			return -ENOENT;
 		current = b == s->current;
 		(void)varve_bucket_ref(b);
