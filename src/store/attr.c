@@ -165,6 +165,7 @@ static int setattr_file(struct varve_store *s, struct varve_node *f, const struc
 		if (r >= 0) {
 			guard(&s->ns);
 			f->lifted = r > 0;
+			f->attr_seq++;
 			r = 0;
 			st.st_ino = f->ino;
 			if (f->is_link)
@@ -502,6 +503,7 @@ static void refresh_mode(struct varve_store *s, struct varve_node *n, int fd)
 	if (n->is_link)
 		return;
 	n->lifted = r > 0;
+	n->attr_seq++;
 	n->attr.st_mode = st.st_mode;
 	n->attr.st_ctim = st.st_ctim;
 	c = n->kind == VARVE_KIND_SDIR ? varve_sdir_ddir_if(s, n) : NULL;

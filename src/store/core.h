@@ -110,6 +110,7 @@ struct varve_node {
 	bool stuck;		 /* mutate; no successor could be made for it, said */
 	struct varve_node *next_written; /* ns; in bucket.written, while it has writers */
 	struct varve_node **written_at;	 /* ns; what points to it there; NULL: not in the list */
+	uint32_t attr_seq; /* ns; how often attr was set: what was seen of the part before is older */
 	uint32_t openers; /* ns; handles that were opened by this node */
 	pthread_mutex_t lock; /* "file": size, last, late; held over the append to its part */
 	atomic_uint_fast64_t size; /* of the part; read without the lock, too */

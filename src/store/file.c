@@ -396,7 +396,7 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 
 /* One handle less on f; ns held. The part goes back to the caller for its last unref, outside. */
 struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_node *f, bool writer,
-					  const struct stat *st)
+					  const struct stat *st, uint32_t seq)
 {
 	struct varve_part *part = NULL;
 
@@ -409,8 +409,9 @@ struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_no
 	if (--f->handles == 0) {
 		part = f->part;
 		f->part = NULL;
-		/* A sealed file's attributes are its index's. */
-		if (part && st && f->kind == VARVE_KIND_FILE)
+		/* A sealed file's attributes are its index's; and what was set meanwhile (a close is
+		 * told of later than a utimes that followed it) is newer than what was seen. */
+		if (part && st && f->kind == VARVE_KIND_FILE && f->attr_seq == seq)
 			stat_from_part(f, st, &f->attr);
 	}
 	return part;
@@ -422,6 +423,7 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 	struct varve_part *part = NULL;
 	struct varve_part *last = NULL;
 	struct stat st;
+	uint32_t seq = 0;
 	bool have = false;
 
 	if (!h)
@@ -434,12 +436,13 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 			{
 				guard(&s->ns);
 				part = f->part ? varve_part_ref(f->part) : NULL;
+				seq = f->attr_seq;
 			}
 			if (part)
 				have = fstat(part->fd, &st) == 0;
 			guard(&s->ns);
 			last = varve_file_drop_handle(s, f, h->writable && !h->dated,
-						      have ? &st : NULL);
+						      have ? &st : NULL, seq);
 		}
 	}
 	if (h->opened) {
@@ -480,8 +483,10 @@ static int truncate_part(struct varve_store *s, struct varve_node *f, struct var
 			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
 	}
 	guard(&s->ns);
-	if (r == 0)
+	if (r == 0) {
 		stat_from_part(f, &st, &f->attr);
+		f->attr_seq++;
+	}
 	return r;
 }
 

@@ -28,7 +28,7 @@ void varve_file_end_chain(struct varve_store *s, struct varve_node *f);
 /* Gives f its successor, to which f's writers belong from now on; ns held. */
 void varve_file_succeed(struct varve_store *s, struct varve_node *f, struct varve_node *succ);
 
-/* One handle less on f (a writer by current/ or not); st: its part's attributes now, or NULL; ns
- * held. Returns the part to be unreferenced without ns, or NULL. */
+/* One handle less on f (a writer by current/ or not); st: its part's attributes as they were when
+ * attr_seq was seq, or NULL; ns held. Returns the part to be unreferenced without ns, or NULL. */
 struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_node *f, bool writer,
-					  const struct stat *st);
+					  const struct stat *st, uint32_t seq);

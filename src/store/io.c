@@ -132,6 +132,7 @@ static int move_on(struct varve_store *s, struct varve_handle *h)
 	struct varve_segment *seg;
 	struct varve_part *part;
 	struct stat st;
+	uint32_t seq;
 	bool have = false;
 
 	prune_unsynced(s, h);
@@ -144,13 +145,14 @@ static int move_on(struct varve_store *s, struct varve_handle *h)
 	{
 		guard(&s->ns);
 		part = old->part ? varve_part_ref(old->part) : NULL;
+		seq = old->attr_seq;
 	}
 	if (part)
 		have = fstat(part->fd, &st) == 0;
 	varve_part_unref(part);
 	{
 		guard(&s->ns);
-		part = varve_file_drop_handle(s, old, false, have ? &st : NULL);
+		part = varve_file_drop_handle(s, old, false, have ? &st : NULL, seq);
 		h->file = varve_node_ref(old->succ);
 		h->file->handles++;
 		varve_file_end_chain(s, old);
