@@ -2,8 +2,9 @@
  * Renames: inside current/, inside .staging/ or a closing bucket, and from .staging/ into current/,
  * which publishes. Everything else is EXDEV (or EROFS in what is sealed).
  *
- * Crash safety: what moves bytes is always one rename(2) of the part, or of the directory of parts.
- * The skeleton follows; recovery makes skeleton directories for parts that have none.
+ * Crash safety: what moves bytes is always one rename(2) of the part, or of the directory of parts. What
+ * may need room comes before it. Of a directory of current/ the skeleton follows; for one that is published
+ * it is made before. Recovery makes what is missing of it; what is too much is an empty directory.
  */
 #include "store/entry.h"
 
