@@ -45,6 +45,9 @@ def _sanitized():
 SANITIZED = _sanitized()
 # Deadlines are multiplied by this: a sanitized daemon, or a busy machine, is slower, not wrong.
 SLOW = float(os.environ.get("VARVE_TEST_SLOW", "4" if SANITIZED else "1"))
+# Whether the daemon may pass opens through to the kernel: "no" runs a test on the daemon-served path.
+# Both ways must give the same bytes; a test that is about one of them only names it in its options.
+PASSTHROUGH = os.environ.get("VARVE_TEST_PASSTHROUGH", "yes") != "no"
 # What a test's own clock is off by at first: it stands ten minutes into an hour when the test
 # starts, so that no boundary of an hour comes by itself.
 ALIGN_NS = -int((time.time() - 600) % 3600 * 1e9)
@@ -385,6 +388,8 @@ class Mount:
         log = self.t.path(f"{os.path.basename(self.mnt)}.log{len(self.logs)}")
         self.logs.append(log)
         options = self.options if options is None else options
+        if not PASSTHROUGH and "passthrough" not in options:
+            options = ",".join(o for o in (options, "passthrough=no") if o)
         args = [VARVEFS, "-f", *self.args, *(["-o", options] if options else []),
                 self.store, self.mnt]
         who = {} if self.user is None else dict(user=self.user, group=self.user, extra_groups=[])
@@ -409,6 +414,14 @@ class Mount:
                     return False
                 raise
         wait_until(answers, 20, "the mount answers")
+
+    def mode(self):
+        """How writes are served, as .varve/status.json says: "passthrough", or why not."""
+        return json.loads(read(self.path(".varve/status.json")))["mode"]
+
+    def passes(self):
+        """Whether write-only appends go straight from the kernel to the part."""
+        return self.mode() == "passthrough"
 
     def is_mounted(self):
         return any(m[0] == self.mnt for m in mounts_under(self.mnt))
