@@ -5,6 +5,7 @@ own, in a fresh directory, and whatever it mounted or started is gone when it en
 The environment names the built programs (VARVEFS, VARVE); they must be built with test_hooks.
 """
 import ctypes
+import datetime
 import errno
 import json
 import os
@@ -23,6 +24,8 @@ from buckets import bucket_name, bucket_start, next_start, seconds_of
 
 VARVEFS = os.environ.get("VARVEFS", "varvefs")
 VARVE = os.environ.get("VARVE", "varve")
+LOADGEN = os.environ.get("VARVE_LOADGEN", os.path.join(os.path.dirname(VARVEFS),
+                                                        "../tests/lib/loadgen"))
 SOURCE = os.environ.get("VARVE_SOURCE", os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__)))))
 NOBODY = 65534
