@@ -1,10 +1,10 @@
 /*
  * Writers at full speed that know what they wrote, and the check that nothing of it was harmed.
  *
- *	loadgen write [-s SECONDS] [-p MICROSECONDS] [-f NUMBER] [-2] [-n] FILE...
+ *	loadgen write [-s SECONDS] [-p MICROSECONDS] [-l LETTER] [-f NUMBER] [-2] [-n] FILE...
  *
  * One thread a FILE (which may be named more than once), on one held descriptor (O_WRONLY|O_APPEND).
- * Writer k's lines bear its letter ('a' + k), their number (from NUMBER on), the wall clock's time in
+ * Each writer's lines bear a letter of its own (from LETTER or 'a' on), their number (from NUMBER on), the wall clock's time in
  * ns and a checksum. Ends after SECONDS or upon SIGTERM, at a line's end. -p: a pause after each
  * write(2). -2: each line by two write(2) calls. -n: the lines end in '.' instead of a newline. Prints
  * "LETTER NEXT ERRNO" a writer: the number of the line after the last one that was acknowledged whole,
@@ -171,16 +171,19 @@ static int do_write(int argc, char **argv)
 {
 	struct writer writers[WRITERS_MAX];
 	pthread_t threads[WRITERS_MAX];
-	struct writer w = {.end = '\n', .ends_ns = INT64_MAX};
+	struct writer w = {.letter = 'a', .end = '\n', .ends_ns = INT64_MAX};
 	int c, n;
 
-	while ((c = getopt(argc, argv, "s:p:f:2n")) != -1) {
+	while ((c = getopt(argc, argv, "s:p:l:f:2n")) != -1) {
 		switch (c) {
 		case 's':
 			w.ends_ns = now_ns(CLOCK_MONOTONIC) + (int64_t)(strtod(optarg, NULL) * 1e9);
 			break;
 		case 'p':
 			w.pause_us = (useconds_t)strtoul(optarg, NULL, 10);
+			break;
+		case 'l':
+			w.letter = *optarg;
 			break;
 		case 'f':
 			w.next = strtoull(optarg, NULL, 10);
@@ -196,13 +199,13 @@ static int do_write(int argc, char **argv)
 		}
 	}
 	n = argc - optind;
-	if (n < 1 || n > WRITERS_MAX)
+	if (n < 1 || w.letter < 'a' || w.letter - 'a' + n > WRITERS_MAX)
 		return 2;
 	(void)signal(SIGTERM, on_term);
 	for (int k = 0; k < n; k++) {
 		writers[k] = w;
 		writers[k].file = argv[optind + k];
-		writers[k].letter = (char)('a' + k);
+		writers[k].letter = (char)(w.letter + k);
 		if (pthread_create(&threads[k], NULL, run_writer, &writers[k]) != 0)
 			return 2;
 	}

@@ -282,6 +282,17 @@ def _detach_all(under):
             detach(m[0])
 
 
+def crash_points():
+    """The names of the points at which the daemon can be told to exit, from the source."""
+    found = set()
+    for top, _, files in os.walk(os.path.join(SOURCE, "src")):
+        for f in files:
+            if f.endswith(".c") and f != "sys.c":
+                found |= set(re.findall(rb'varve_crash_point\("([^"]+)"\)',
+                                        read(os.path.join(top, f))))
+    return sorted(p.decode() for p in found)
+
+
 # -- a test and its mounts --------------------------------------------------------------------------
 
 class Test:

@@ -15,16 +15,6 @@ APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 DEAD = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ENOENT, errno.EBADF)
 
 
-def crash_points():
-    found = set()
-    for top, _, files in os.walk(os.path.join(SOURCE, "src")):
-        for f in files:
-            if f.endswith(".c") and f != "sys.c":
-                found |= set(re.findall(rb'varve_crash_point\("([^"]+)"\)',
-                                        read(os.path.join(top, f))))
-    return sorted(p.decode() for p in found)
-
-
 class Died(Exception):
     """The daemon ended at its crash point."""
 
