@@ -11,10 +11,9 @@
 #include "format/digest.h"
 #include "format/segment_dec.h"
 #include "store/verify.h"
+#include "store/xattrs.h"
 
 #define STEP_BYTES (UINT64_C(32) << 20)
-#define XATTRS_MAX (256 * 1024)
-#define XATTR_VALUE_MAX (64 * 1024)
 #define EXTENTS_MAX 1000000u
 #define SHOWN_MAX 200 /* of a path, in a message */
 
@@ -65,6 +64,7 @@ static int out_sink(void *ctx, const void *data, size_t len)
 
 struct source {
 	int fd;
+	uint64_t from;
 	uint64_t dropped; /* pages below this were let go */
 };
 
@@ -75,6 +75,7 @@ static ssize_t read_source(void *ctx, void *buf, size_t len, uint64_t off)
 	struct source *s = ctx;
 	size_t done = 0;
 
+	off += s->from;
 	if (off - s->dropped >= STEP_BYTES) {
 		(void)posix_fadvise(s->fd, (off_t)s->dropped, (off_t)(off - s->dropped),
 				    POSIX_FADV_DONTNEED);
@@ -100,6 +101,7 @@ struct filled {
 	struct varve_member m;
 	struct stat st;
 	unsigned char *xattrs;
+	uint64_t from; /* where the content begins in the descriptor */
 	struct varve_extent *extents;
 	char *target;
 };
@@ -109,84 +111,6 @@ static void filled_done(struct filled *f)
 	free(f->xattrs);
 	free(f->extents);
 	free(f->target);
-}
-
-static bool is_sealed_xattr(const char *name)
-{
-	if (!strncmp(name, "user.varve.", 11))
-		return false;
-	return !strncmp(name, "user.", 5) || !strcmp(name, "system.posix_acl_access") ||
-	       !strcmp(name, "system.posix_acl_default");
-}
-
-static int pack_xattr(int fd, const char *name, void *value, struct filled *f)
-{
-	ssize_t len = fgetxattr(fd, name, value, XATTR_VALUE_MAX);
-	size_t used = f->m.xattrs_len, room;
-	unsigned char *more;
-	int r;
-
-	if (len < 0)
-		return errno == ENODATA ? 0 : -errno;
-	room = used + varve_xattr_packed_size(name, (uint32_t)len);
-	if (room > XATTRS_MAX)
-		return -E2BIG;
-	more = realloc(f->xattrs, room);
-	if (!more)
-		return -ENOMEM;
-	f->xattrs = more;
-	r = varve_xattr_put(more, room, &used, name, value, (uint32_t)len);
-	f->m.xattrs = more;
-	f->m.xattrs_len = (uint32_t)used;
-	return r;
-}
-
-static int by_text(const void *a, const void *b)
-{
-	return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Sorted, so that the same content gives the same segment. */
-static int pack_xattrs(int fd, const char *names, size_t len, struct filled *f)
-{
-	cleanup_free const char **list = malloc((len + 1) * sizeof(*list));
-	cleanup_free void *value = NULL;
-	size_t n = 0;
-	int r = 0;
-
-	if (!list)
-		return -ENOMEM;
-	for (const char *x = names; x < names + len; x += strlen(x) + 1)
-		if (is_sealed_xattr(x))
-			list[n++] = x;
-	if (n == 0)
-		return 0;
-	value = malloc(XATTR_VALUE_MAX);
-	if (!value)
-		return -ENOMEM;
-	qsort(list, n, sizeof(*list), by_text);
-	for (size_t i = 0; r == 0 && i < n; i++)
-		r = pack_xattr(fd, list[i], value, f);
-	return r;
-}
-
-static int fill_xattrs(int fd, struct filled *f)
-{
-	cleanup_free char *more = NULL;
-	char few[512];
-	ssize_t len = flistxattr(fd, few, sizeof(few));
-
-	if (len < 0 && errno == ENOTSUP)
-		return 0;
-	if (len >= 0)
-		return pack_xattrs(fd, few, (size_t)len, f);
-	if (errno != ERANGE)
-		return -errno;
-	more = malloc(XATTR_LIST_MAX);
-	if (!more)
-		return -ENOMEM;
-	len = flistxattr(fd, more, XATTR_LIST_MAX);
-	return len < 0 ? -errno : pack_xattrs(fd, more, (size_t)len, f);
 }
 
 static int add_extent(struct filled *f, uint64_t off, uint64_t len)
@@ -207,7 +131,8 @@ static int add_extent(struct filled *f, uint64_t off, uint64_t len)
 
 static int fill_extents(int fd, struct filled *f)
 {
-	off_t size = (off_t)f->m.size, at = 0;
+	const off_t from = (off_t)f->from, size = from + (off_t)f->m.size;
+	off_t at = from;
 	int r = 0;
 
 	while (r == 0 && at < size) {
@@ -223,7 +148,7 @@ static int fill_extents(int fd, struct filled *f)
 		/* Of a file in so many pieces the rest is taken as one: its holes become zeros. */
 		if (hole < 0 || hole > size || f->m.n_extents + 1 == EXTENTS_MAX)
 			hole = size;
-		r = add_extent(f, (uint64_t)data, (uint64_t)(hole - data));
+		r = add_extent(f, (uint64_t)(data - from), (uint64_t)(hole - data));
 		at = hole;
 	}
 	return r;
@@ -240,6 +165,34 @@ static int fill_link(int fd, struct filled *f)
 	f->m.target = f->target;
 	f->m.mode = S_IFLNK | 0777;
 	return varve_pread_full(fd, f->target, f->m.size, 0);
+}
+
+static int take_xattrs(int fd, struct filled *f)
+{
+	size_t len;
+	int r = varve_xattrs_pack(fd, &f->xattrs, &len);
+
+	f->m.xattrs = f->xattrs;
+	f->m.xattrs_len = r == 0 ? (uint32_t)len : 0;
+	return r;
+}
+
+static int wear(const struct varve_seal_dress *d, struct filled *f)
+{
+	int64_t sec = d->mtime_ns / 1000000000, nsec = d->mtime_ns % 1000000000;
+
+	if (nsec < 0) {
+		sec--;
+		nsec += 1000000000;
+	}
+	f->m.mode = (f->m.mode & S_IFMT) | (d->mode & 07777);
+	f->m.uid = d->uid;
+	f->m.gid = d->gid;
+	f->m.mtime_sec = sec;
+	f->m.mtime_nsec = (uint32_t)nsec;
+	f->m.xattrs = d->xattrs;
+	f->m.xattrs_len = (uint32_t)d->xattrs_len;
+	return 0;
 }
 
 static int fill(const struct varve_seal_item *it, struct filled *f)
@@ -261,21 +214,32 @@ static int fill(const struct varve_seal_item *it, struct filled *f)
 				     .mtime_nsec = (uint32_t)st->st_mtim.tv_nsec};
 	if (S_ISREG(st->st_mode))
 		f->m.size = (uint64_t)st->st_size;
+	if (it->ranged) {
+		if (!S_ISREG(st->st_mode) || it->from > f->m.size || it->size > f->m.size - it->from)
+			return -EBADMSG;
+		f->from = it->from;
+		f->m.size = it->size;
+	}
 	if (it->is_link)
 		return fill_link(it->fd, f);
 	if (it->mode != UINT32_MAX)
 		f->m.mode = (f->m.mode & S_IFMT) | (it->mode & 07777);
-	r = fill_xattrs(it->fd, f);
+	r = it->dress ? wear(it->dress, f) : take_xattrs(it->fd, f);
 	if (r == 0 && S_ISREG(st->st_mode))
 		r = fill_extents(it->fd, f);
 	return r;
 }
 
-static bool has_changed(int fd, const struct stat *before)
+static bool has_changed(const struct varve_seal_item *it, const struct stat *before)
 {
 	struct stat st;
 
-	return fstat(fd, &st) < 0 || st.st_size != before->st_size ||
+	if (fstat(it->fd, &st) < 0)
+		return true;
+	/* What others do behind a range is none of its business. */
+	if (it->ranged)
+		return (uint64_t)st.st_size < it->from + it->size;
+	return st.st_size != before->st_size ||
 	       st.st_mtim.tv_sec != before->st_mtim.tv_sec ||
 	       st.st_mtim.tv_nsec != before->st_mtim.tv_nsec;
 }
@@ -304,7 +268,7 @@ static void tally(struct varve_digest *d, const struct varve_member *m)
 static int add_content(struct varve_segment_enc *enc, const struct varve_seal_item *it,
 		       struct filled *f, struct varve_err *err)
 {
-	struct source src = {.fd = it->fd};
+	struct source src = {.fd = it->fd, .from = f->from, .dropped = f->from};
 	bool file = S_ISREG(f->m.mode);
 	int r;
 
@@ -312,11 +276,11 @@ static int add_content(struct varve_segment_enc *enc, const struct varve_seal_it
 		(void)posix_fadvise(it->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
 	r = varve_segment_enc_add(enc, &f->m, file ? read_source : NULL, &src, f->m.digest, err);
 	/* -EBADMSG: it became shorter under the encoder's hands. */
-	if (file && (r == 0 || r == -EBADMSG) && has_changed(it->fd, &f->st))
+	if (file && (r == 0 || r == -EBADMSG) && has_changed(it, &f->st))
 		r = varve_err_set(err, -EAGAIN, "'%.*s' changed while it was being sealed",
 				  shown(it->path_len), it->path);
 	if (file && f->m.size >= STEP_BYTES)
-		(void)posix_fadvise(it->fd, 0, 0, POSIX_FADV_DONTNEED);
+		(void)posix_fadvise(it->fd, (off_t)f->from, (off_t)f->m.size, POSIX_FADV_DONTNEED);
 	return r;
 }
 

@@ -9,6 +9,15 @@
 #include "base/err.h"
 #include "format/segment_enc.h"
 
+/* What a member is recorded with instead of what its descriptor says: a borrowed range's attributes are those of
+ * the boundary. */
+struct varve_seal_dress {
+	uint32_t mode, uid, gid;
+	int64_t mtime_ns;
+	const unsigned char *xattrs; /* packed, see format/segment.h */
+	size_t xattrs_len;
+};
+
 /* What the caller knows of the next member: its path and ino; for a file or directory a readable
  * descriptor (owned by seal from then on; a part or a directory in open/), from which mode, owner,
  * mtime, size, holes, xattrs and ACLs are taken; xattrs other than user.* and POSIX ACLs, and
@@ -20,6 +29,10 @@ struct varve_seal_item {
 	int fd;
 	uint32_t mode; /* permissions to record instead of the descriptor's; UINT32_MAX: the
 			  descriptor's */
+	bool ranged;   /* the content is `size` bytes of the descriptor from offset `from` on; what is
+			  behind it may grow meanwhile */
+	uint64_t from, size;
+	const struct varve_seal_dress *dress; /* valid until the next call; NULL: as the descriptor says */
 	bool is_link;  /* a symbolic link: the file's content is its target (see docs/format.md) */
 };
 

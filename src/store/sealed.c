@@ -3,6 +3,7 @@
  * Segments are opened when first asked for and kept open, the most recently used ones.
  */
 #include "store/entry.h"
+#include "store/xattrs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -567,22 +568,6 @@ static int member_of(struct varve_store *s, struct varve_node *n, struct varve_s
 	return r;
 }
 
-/* The next packed attribute at *p (checked when the index was opened); false at the end. */
-static bool next_xattr(const struct varve_member *m, uint32_t *at, const char **ret_name,
-		       size_t *ret_name_len, const unsigned char **ret_value, size_t *ret_len)
-{
-	const unsigned char *p = m->xattrs + *at;
-
-	if (*at >= m->xattrs_len)
-		return false;
-	*ret_name_len = (size_t)p[0] | (size_t)p[1] << 8;
-	*ret_len = (size_t)p[2] | (size_t)p[3] << 8 | (size_t)p[4] << 16 | (size_t)p[5] << 24;
-	*ret_name = (const char *)p + 6;
-	*ret_value = p + 6 + *ret_name_len;
-	*at += (uint32_t)(6 + *ret_name_len + *ret_len);
-	return true;
-}
-
 static ssize_t own_xattr(struct varve_node *n, struct varve_segment *seg,
 			 const struct varve_member *m, const char *name, void *buf, size_t size)
 {
@@ -614,21 +599,14 @@ ssize_t varve_sealed_getxattr(struct varve_store *s, struct varve_node *n, const
 {
 	struct varve_segment *seg;
 	struct varve_member m;
-	const unsigned char *value;
-	const char *x;
-	size_t x_len, len;
-	uint32_t at = 0;
 	ssize_t r = member_of(s, n, &seg, &m);
 
 	if (r < 0)
 		return n->tab_none ? -ENODATA : r;
-	r = -ENODATA;
 	if (!strncmp(name, "user.varve.", 11))
 		r = own_xattr(n, seg, &m, name, buf, size);
 	else
-		while (next_xattr(&m, &at, &x, &x_len, &value, &len))
-			if (strlen(name) == x_len && !memcmp(name, x, x_len))
-				r = varve_give_value(value, len, buf, size);
+		r = varve_xattrs_get(m.xattrs, m.xattrs_len, name, buf, size);
 	varve_segment_unref(seg);
 	return r;
 }
@@ -637,26 +615,11 @@ ssize_t varve_sealed_listxattr(struct varve_store *s, struct varve_node *n, char
 {
 	struct varve_segment *seg;
 	struct varve_member m;
-	const unsigned char *value;
-	const char *x;
-	size_t x_len, len;
-	uint32_t at = 0;
-	ssize_t out = 0;
-	int r = member_of(s, n, &seg, &m);
+	ssize_t r = member_of(s, n, &seg, &m);
 
 	if (r < 0)
 		return n->tab_none ? 0 : r;
-	while (out >= 0 && next_xattr(&m, &at, &x, &x_len, &value, &len)) {
-		if (size && (size_t)out + x_len + 1 > size) {
-			out = -ERANGE;
-			break;
-		}
-		if (size) {
-			memcpy(buf + out, x, x_len);
-			buf[out + (ssize_t)x_len] = '\0';
-		}
-		out += (ssize_t)x_len + 1;
-	}
+	r = varve_xattrs_list(m.xattrs, m.xattrs_len, buf, size);
 	varve_segment_unref(seg);
-	return out;
+	return r;
 }
