@@ -124,9 +124,9 @@ static void log_mounted(struct varve_store *store, const char *path, const char 
 		varve_info("mounted %s on %s", path, mountpoint);
 		return;
 	}
-	varve_info("mounted %s on %s: bucket %s, %u bucket%s, clock %s, %s", path, mountpoint,
+	varve_info("mounted %s on %s: bucket %s, %u bucket%s, clock %s", path, mountpoint,
 		   status.bucket_length, status.n_buckets, status.n_buckets == 1 ? "" : "s",
-		   status.clock, status.mode);
+		   status.clock);
 	varve_status_done(&status);
 }
 
@@ -143,6 +143,7 @@ static int serve(const struct varve_options *o, struct varve_store *store,
 		 int ready_fd, struct varve_err *err)
 {
 	struct varve_store_events events = varve_session_events(session);
+	struct varve_store_kernel kernel = varve_session_kernel(session);
 	struct varve_control *control = NULL;
 	struct varve_err control_err = {0};
 	int r = varve_session_mount(session, err);
@@ -153,6 +154,7 @@ static int serve(const struct varve_options *o, struct varve_store *store,
 	 */
 	varve_log_init("varvefs", !o->foreground, o->debug ? VARVE_LOG_DEBUG : VARVE_LOG_INFO);
 	varve_store_set_events(store, &events);
+	varve_store_set_kernel(store, &kernel);
 	r = varve_store_start(store, err);
 	if (r < 0) {
 		varve_session_unmount(session);

@@ -24,6 +24,13 @@ static inline void varve_fuse_unwant(struct fuse_conn_info *conn, uint64_t cap)
 }
 
 #define VARVE_FUSE_CAP_KILLPRIV_V2 ((uint64_t)FUSE_CAP_HANDLE_KILLPRIV_V2)
+#define VARVE_FUSE_CAP_PASSTHROUGH ((uint64_t)FUSE_CAP_PASSTHROUGH)
+
+/* The number that the kernel may write to by itself; 0: none. */
+static inline void varve_fuse_set_backing(struct fuse_file_info *fi, int backing)
+{
+	fi->backing_id = backing;
+}
 
 /* No handler of ours looks for interrupts: the kernel need not send them. */
 static inline void varve_fuse_no_interrupt(struct fuse_conn_info *conn)
@@ -47,6 +54,13 @@ static inline void varve_fuse_unwant(struct fuse_conn_info *conn, uint64_t cap)
 }
 
 #define VARVE_FUSE_CAP_KILLPRIV_V2 UINT64_C(0)
+#define VARVE_FUSE_CAP_PASSTHROUGH UINT64_C(0)
+
+static inline void varve_fuse_set_backing(struct fuse_file_info *fi, int backing)
+{
+	(void)fi;
+	(void)backing;
+}
 
 static inline void varve_fuse_no_interrupt(struct fuse_conn_info *conn)
 {

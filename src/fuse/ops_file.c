@@ -10,8 +10,9 @@ static void fill_opened(struct fuse_file_info *fi, const struct varve_opened *op
 	fi->fh = opened->fh;
 	fi->direct_io = opened->direct_io;
 	fi->keep_cache = opened->keep_cache;
+	varve_fuse_set_backing(fi, opened->backing);
 	/* There is nothing to do at close(2), so the kernel need not ask. */
-	fi->noflush = (fi->flags & O_ACCMODE) == O_RDONLY;
+	fi->noflush = 1;
 }
 
 static void open_view(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)

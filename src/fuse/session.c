@@ -20,6 +20,7 @@
 #include "fuse/mountpoint.h"
 #include "fuse/notify.h"
 #include "fuse/ops.h"
+#include "fuse/passthrough.h"
 #include "fuse/watcher.h"
 
 #define READ_AHEAD_BYTES (1u << 20)
@@ -31,6 +32,7 @@ struct varve_session {
 	struct varve_ll ll;
 	struct fuse_session *se;
 	struct varve_notify *notify;
+	struct varve_passthrough passthrough;
 	char *mountpoint;
 	dev_t dev; /* the mount's; 0: not mounted */
 	bool auto_unmount;
@@ -101,12 +103,13 @@ static void unwant(struct fuse_conn_info *conn)
 static void on_init(void *userdata, struct fuse_conn_info *conn)
 {
 	const struct varve_ll *ll = userdata;
-	const struct varve_session *s = (const struct varve_session *)(const void *)(
-		(const char *)ll - offsetof(struct varve_session, ll));
+	struct varve_session *s =
+		(struct varve_session *)((uintptr_t)ll - offsetof(struct varve_session, ll));
 	const uint64_t one = 1;
 
 	want(conn);
 	unwant(conn);
+	varve_passthrough_init(&s->passthrough, conn);
 	varve_fuse_no_interrupt(conn);
 	conn->max_background = MAX_BACKGROUND;
 	conn->max_readahead = READ_AHEAD_BYTES;
@@ -183,6 +186,7 @@ void varve_session_block_signals(void)
 	signal_set(&set);
 	(void)pthread_sigmask(SIG_BLOCK, &set, NULL);
 	(void)signal(SIGPIPE, SIG_IGN);
+	(void)signal(SIGIO, SIG_IGN); /* of a lease that was asked for: see varve_part_has_writer */
 }
 
 /* SIGUSR1 does nothing but interrupt the main thread's wait in older libfuse, which
@@ -322,17 +326,22 @@ static void raise_read_ahead(dev_t dev)
  * could not die. */
 static void *settle_thread(void *arg)
 {
-	const struct varve_session *s = arg;
+	struct varve_session *s = arg;
 	struct pollfd fds[] = {
 		{.fd = s->inited_fd, .events = POLLIN},
 		{.fd = s->ended_fd, .events = POLLIN},
 	};
+
+	char mode[128];
 
 	while (poll(fds, 2, -1) < 0 && errno == EINTR)
 		;
 	if (!(fds[0].revents & POLLIN))
 		return NULL;
 	raise_read_ahead(s->dev);
+	varve_passthrough_try(&s->passthrough);
+	varve_store_mode(s->ll.store, mode, sizeof(mode));
+	varve_info("writes to '%s': %s", s->mountpoint, mode);
 	s->ready(s->ready_ctx);
 	return NULL;
 }
@@ -363,6 +372,8 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 		r = varve_notify_new(&s->notify);
 	if (r == 0) {
 		r = new_fuse_session(s, params);
+		s->passthrough.se = s->se;
+		s->passthrough.store = params->store;
 		if (r < 0)
 			(void)varve_err_set(err, r, "libfuse does not take the options '%s'",
 					    params->fuse_options);
@@ -387,6 +398,11 @@ static void on_inode_changed(void *ctx, uint64_t id)
 	struct varve_session *s = ctx;
 
 	varve_notify_inode_changed(s->notify, id);
+}
+
+struct varve_store_kernel varve_session_kernel(struct varve_session *s)
+{
+	return varve_passthrough_kernel(&s->passthrough);
 }
 
 struct varve_store_events varve_session_events(struct varve_session *s)

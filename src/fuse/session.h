@@ -38,6 +38,9 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
  * which therefore comes after varve_store_close. */
 struct varve_store_events varve_session_events(struct varve_session *s);
 
+/* What lets the kernel write to parts by itself; valid likewise. */
+struct varve_store_kernel varve_session_kernel(struct varve_session *s);
+
 /* Mounts. From here on what touches the mountpoint waits until varve_session_run serves it. */
 int varve_session_mount(struct varve_session *s, struct varve_err *err) varve_must_check;
 /* Takes the mount off again when varve_session_run was not called. */

@@ -7,7 +7,9 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "store/content.h"
 #include "store/entry.h"
+#include "store/native.h"
 
 static void count_tree(void *ctx, struct varve_node *n)
 {
@@ -15,7 +17,7 @@ static void count_tree(void *ctx, struct varve_node *n)
 
 	if (n->kind == VARVE_KIND_FILE && n->has_part) {
 		b->files++;
-		b->bytes += n->size;
+		b->bytes += varve_content_guess(n);
 	} else if (n->kind == VARVE_KIND_DDIR) {
 		varve_node_each(n, count_tree, ctx);
 	}
@@ -108,7 +110,7 @@ int varve_store_status(struct varve_store *s, struct varve_status *ret)
 	}
 	free(list);
 	varve_length_format(&s->policy.bucket, ret->bucket_length, sizeof(ret->bucket_length));
-	(void)snprintf(ret->mode, sizeof(ret->mode), "served by the daemon");
+	varve_store_mode(s, ret->mode, sizeof(ret->mode));
 	ret->trash_bytes = atomic_load(&s->trash_allocated);
 	varve_cache_stats(s->cache, &cs);
 	ret->faults = atomic_load(&s->faults) + cs.bad;

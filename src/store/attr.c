@@ -10,6 +10,7 @@
 
 #include "store/file.h"
 #include "store/part.h"
+#include "store/xattrs.h"
 
 int varve_store_getattr(struct varve_store *s, uint64_t id, uint64_t fh, struct stat *ret,
 			int64_t *ret_valid_ns)
@@ -35,7 +36,7 @@ int varve_store_getattr(struct varve_store *s, uint64_t id, uint64_t fh, struct 
 			moved.n = varve_node_ref(h->file);
 	}
 	varve_handle_put(s, h);
-	r = varve_node_stat(s, moved.n ? moved.n : n.n, ret, ret_valid_ns);
+	r = varve_node_stat(s, moved.n ? moved.n : n.n, !(id & VARVE_ID_DATED), ret, ret_valid_ns);
 	if (r == 0)
 		ret->st_ino = ino;
 	return r;
@@ -153,6 +154,9 @@ static int setattr_file(struct varve_store *s, struct varve_node *f, const struc
 
 	if (f->bucket && f->bucket->shut && !f->nameless)
 		return -EROFS;
+	/* As they were at the boundary: what the part has now is the next bucket's. */
+	if (f->native && f->native->end)
+		return -EROFS;
 	r = varve_file_part_named(s, f, &part);
 	if (r == -ENODATA) {
 		guard(&s->ns);
@@ -233,7 +237,8 @@ static int setattr_dir(struct varve_store *s, struct varve_node *d, const struct
 static bool grow(struct varve_store *s, struct varve_handle *h, uint64_t size)
 {
 	guard(&h->lock);
-	return (h->wrote || h->flags & (O_EXCL | O_TRUNC)) && h->file && size > h->file->size && varve_handle_grow(s, h, size) == 0;
+	return (h->wrote || h->flags & (O_EXCL | O_TRUNC)) && h->file &&
+	       size > varve_file_size(s, h->file) && varve_handle_grow(s, h, size) == 0;
 }
 
 int varve_store_setattr(struct varve_store *s, uint64_t id, uint64_t fh, const struct stat *attr,
@@ -405,6 +410,8 @@ ssize_t varve_store_getxattr(struct varve_store *s, uint64_t id, const char *nam
 	}
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_getxattr(s, n.n, name, buf, size);
+	if (n.n->native && n.n->native->end)
+		return varve_xattrs_get(n.n->native->xattrs, n.n->native->xattrs_len, name, buf, size);
 	fd = xattr_fd(s, n.n, false);
 	if (fd < 0)
 		return fd;
@@ -423,6 +430,8 @@ ssize_t varve_store_listxattr(struct varve_store *s, uint64_t id, char *buf, siz
 		return -ESTALE;
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_listxattr(s, n.n, buf, size);
+	if (n.n->native && n.n->native->end)
+		return varve_xattrs_list(n.n->native->xattrs, n.n->native->xattrs_len, buf, size);
 	fd = xattr_fd(s, n.n, false);
 	if (fd == -ENODATA)
 		return 0;
@@ -548,6 +557,8 @@ static int set_or_remove(struct varve_store *s, const struct varve_caller *who, 
 		return -EROFS;
 	guard(&s->mutate);
 	if (n.n->bucket && n.n->bucket->shut && !n.n->nameless)
+		return -EROFS;
+	if (n.n->native && n.n->native->end)
 		return -EROFS;
 	fd = xattr_fd(s, n.n, true);
 	if (fd == -ENODATA && n.n->kind == VARVE_KIND_FILE) {

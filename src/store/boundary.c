@@ -15,6 +15,8 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "store/boundary.h"
+#include "store/carry.h"
 #include "store/entry.h"
 #include "store/file.h"
 
@@ -38,7 +40,7 @@ int varve_clock_keep(struct varve_store *s)
 	}
 	r = varve_slots_write(s->clock_slots, b, sizeof(b));
 	if (r == 0)
-		s->kept_mark_ns = mark;
+		atomic_store(&s->kept_mark_ns, mark);
 	return r;
 }
 
@@ -71,22 +73,54 @@ static int window_for(struct varve_store *s, int64_t now_ns, struct varve_window
 	return r;
 }
 
-int varve_open_window(struct varve_store *s, int64_t now_ns)
+/* What was taken ahead, if that is enough for the streams there are. */
+static int take_numbers(struct varve_store *s, struct varve_window_numbers *ret)
 {
-	struct varve_window w;
-	struct varve_bucket *b;
-	uint64_t ino, base, n;
-	int r = varve_ino_next(s, &ino);
+	int r;
 
+	{
+		guard(&s->ns);
+		*ret = s->next_window;
+		s->next_window.there = false;
+		if (ret->there && ret->n >= s->next_serial)
+			return 0;
+	}
+	r = varve_ino_next(s, &ret->ino);
+	return r < 0 ? r : varve_ino_streams(s, &ret->base, &ret->n);
+}
+
+int varve_boundary_prepare(struct varve_store *s)
+{
+	struct varve_window_numbers num = {.there = true};
+	int r = varve_ino_ready(s);
+
+	{
+		guard(&s->ns);
+		/* A third of the spare ones is left: new streams come one by one. */
+		if (s->next_window.there && s->next_window.n >= s->next_serial + VARVE_NEW_STREAMS / 3)
+			return r;
+	}
 	if (r == 0)
-		r = varve_ino_streams(s, &base, &n);
+		r = varve_ino_next(s, &num.ino);
+	if (r == 0)
+		r = varve_ino_streams(s, &num.base, &num.n);
 	if (r < 0)
 		return r;
 	guard(&s->ns);
-	r = window_for(s, now_ns, &w);
+	s->next_window = num;
+	return 0;
+}
+
+/* ns held. */
+static int open_window(struct varve_store *s, int64_t now_ns, const struct varve_window_numbers *num)
+{
+	struct varve_window w;
+	struct varve_bucket *b;
+	int r = window_for(s, now_ns, &w);
+
 	if (r < 0)
 		return r;
-	b = varve_bucket_new(w.name, w.start_ns, w.end_ns, ino);
+	b = varve_bucket_new(w.name, w.start_ns, w.end_ns, num->ino);
 	if (!b)
 		return -ENOMEM;
 	r = varve_bucket_root(s, b);
@@ -96,9 +130,20 @@ int varve_open_window(struct varve_store *s, int64_t now_ns)
 	if (r < 0)
 		return r;
 	s->current = b;
-	s->serial_base = base;
-	s->serial_n = n;
+	s->serial_base = num->base;
+	s->serial_n = num->n;
 	return 0;
+}
+
+int varve_open_window(struct varve_store *s, int64_t now_ns)
+{
+	struct varve_window_numbers num;
+	int r = take_numbers(s, &num);
+
+	if (r < 0)
+		return r;
+	guard(&s->ns);
+	return open_window(s, now_ns, &num);
 }
 
 /* -- successors -- */
@@ -189,6 +234,16 @@ static int successor_at(struct varve_store *s, struct varve_node *sdir, struct v
 	return r;
 }
 
+/* f's writers go on in succ; with f's part, where the kernel writes to it. ns held. */
+static void succeed(struct varve_store *s, struct varve_node *f, struct varve_node *succ)
+{
+	/* Where the name is somebody else's by now, what the kernel writes stays behind the mark, and goes
+	 * with the part: as it does for a file that was removed while it was held. */
+	if (f->native && f->native->end && !f->native->after)
+		(void)varve_carry_share(s, f, succ);
+	varve_file_succeed(s, f, succ);
+}
+
 static bool is_stream(struct varve_node *f)
 {
 	struct varve_node *c = f->parent->sdir ? varve_node_child(f->parent->sdir, f->name) : NULL;
@@ -210,7 +265,7 @@ static int give_successors(struct varve_store *s, struct varve_bucket *a)
 		r = successor_at(s, f->parent->sdir, f, &succ);
 		if (r < 0)
 			return r;
-		varve_file_succeed(s, f, succ);
+		succeed(s, f, succ);
 	}
 	return 0;
 }
@@ -315,12 +370,21 @@ static int64_t jitter(const struct varve_bucket *b)
 	return (int64_t)((double)most * chance / UINT32_MAX);
 }
 
-int varve_boundary_step(struct varve_store *s, int64_t now_ns)
+static bool any_due(struct varve_bucket *a)
+{
+	for (struct varve_node *f = a->written; f; f = f->next_written)
+		if (varve_carry_is_due(f))
+			return true;
+	return false;
+}
+
+int varve_boundary_cut(struct varve_store *s, int64_t now_ns)
 {
 	struct varve_bucket *a = s->current;
 	int64_t boot = varve_clock_boottime(s->clock), grace;
+	struct varve_window_numbers num;
 	uint32_t held;
-	bool early;
+	bool early = false, opened = false;
 	int r;
 
 	{
@@ -329,13 +393,25 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns)
 	}
 	r = varve_ino_ready(s);
 	if (r == 0)
-		r = varve_open_window(s, now_ns);
+		r = take_numbers(s, &num);
 	if (r < 0)
 		return r;
 	grace = varve_policy_grace(&s->policy, a->end_ns - a->start_ns) + jitter(a);
 	for (;;) {
+		/* From here on what the kernel writes belongs to the new bucket, though nobody can look
+		 * for it there yet. */
+		r = opened ? 0 : varve_carry_mark(s, a);
+		if (r < 0)
+			varve_error("boundary at the end of bucket '%s': %s; what is written to some of its "
+				    "files goes on into it until it is sealed", a->name, strerror(-r));
 		{
 			guard(&s->ns);
+			if (!opened && r == 0 && any_due(a))
+				continue;
+			r = opened ? 0 : open_window(s, now_ns, &num);
+			if (r < 0)
+				return r;
+			opened = true;
 			a->state = VARVE_BUCKET_CLOSING;
 			a->grace_end_ns = now_ns + grace;
 			early = a->promise_boot_ns > boot + VARVE_NS_PER_S / 20;
@@ -352,10 +428,6 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns)
 		varve_error("boundary at the end of bucket '%s': %s; writers that could not be moved "
 			    "go on in it until it is sealed", a->name, strerror(-r));
 	varve_crash_point("boundary.done");
-	r = varve_clock_keep(s);
-	if (r < 0)
-		varve_error("the clock's high-water mark can't be written to 'meta/clock': %s",
-			    strerror(-r));
 	varve_info("boundary: bucket '%s' is closing, '%s' is open; writers hold %u files", a->name,
 		   s->current->name, held);
 	if (early && s->events.entry_gone)
@@ -363,7 +435,27 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns)
 	return 0;
 }
 
+int varve_boundary_step(struct varve_store *s, int64_t now_ns)
+{
+	int r = varve_boundary_cut(s, now_ns);
+
+	if (r == 0)
+		r = varve_clock_keep(s);
+	return r < 0 ? r : varve_carry_finish(s, true);
+}
+
 /* -- the end of the grace -- */
+
+static int mark_if_due(struct varve_store *s, struct varve_node *f)
+{
+	bool due;
+
+	{
+		guard(&s->ns);
+		due = varve_carry_is_due(f);
+	}
+	return due ? varve_carry_mark_file(s, f, UINT64_MAX) : 0;
+}
 
 /* One file's successor, as a stream of its path. */
 static int settle(struct varve_store *s, struct varve_node *f, struct varve_node *dir)
@@ -391,18 +483,20 @@ static int settle(struct varve_store *s, struct varve_node *f, struct varve_node
 	}
 	do {
 		r = varve_ino_ready(s);
+		if (r == 0)
+			r = mark_if_due(s, f);
 		if (r < 0)
 			return r;
 		guard(&s->ns);
 		r = successor_at(s, sdir, f, &succ);
 		if (r == 0)
-			varve_file_succeed(s, f, succ);
+			succeed(s, f, succ);
 	} while (r == -EAGAIN);
 	return r;
 }
 
 /* Every file that writers still hold gets a successor: an object goes on as a stream of its path. */
-static void settle_writers(struct varve_store *s, struct varve_bucket *a)
+void varve_boundary_settle(struct varve_store *s, struct varve_bucket *a)
 {
 	for (;;) {
 		struct varve_node *f, *dir;
@@ -431,7 +525,8 @@ static void settle_writers(struct varve_store *s, struct varve_bucket *a)
 
 int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b)
 {
-	settle_writers(s, b);
+	varve_boundary_settle(s, b);
+	varve_carry_settle(s, b);
 	/* Waits for the writes that are under way; those that come now find it shut. */
 	(void)pthread_rwlock_wrlock(&b->gate);
 	{
@@ -440,12 +535,23 @@ int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b)
 	}
 	(void)pthread_rwlock_unlock(&b->gate);
 	/* Whoever opened a file in between; nobody can from now on. */
-	settle_writers(s, b);
+	varve_boundary_settle(s, b);
 	return 0;
+}
+
+/* The ranges of its files are nobody's any more; ns held. */
+static void give_back_ranges(struct varve_store *s, struct varve_bucket *b)
+{
+	for (struct varve_node *f = s->ranged, *next; f; f = next) {
+		next = f->native->next_ranged;
+		if (f->bucket == b)
+			varve_carry_give_back(s, f);
+	}
 }
 
 void varve_bucket_forget_tree(struct varve_store *s, struct varve_bucket *b)
 {
+	give_back_ranges(s, b);
 	while (b->written) {
 		struct varve_node *f = b->written;
 

@@ -32,6 +32,8 @@
 #include "base/sys.h"
 #include "store/audit.h"
 #include "store/cache.h"
+#include "store/mark.h"
+#include "store/ranges.h"
 #include "store/segment.h"
 #include "store/slots.h"
 #include "store/store.h"
@@ -50,10 +52,9 @@
 #define VARVE_XATTR_MODE "user.varve.mode"     /* octal: the mode that is shown, see varve_mode_set */
 #define VARVE_XATTR_SERIAL "user.varve.serial" /* of a stream in tree/: decimal, see ino.c */
 
+#define VARVE_NEW_STREAMS UINT64_C(4096) /* so many that begin within a bucket have a number in its run */
 /* What a path inside a bucket may have, so that it can be opened as BUCKET/CLASS/TABLET/PATH. */
 #define VARVE_LIVE_PATH_MAX (VARVE_PATH_BYTES_MAX - 32)
-
-#define VARVE_LINE_MAX (64 * 1024) /* how far an unfinished line may go on into the older bucket */
 
 enum varve_kind {
 	VARVE_KIND_ROOT,
@@ -66,8 +67,37 @@ enum varve_kind {
 	VARVE_KIND_SEALED,
 };
 
+struct varve_punch;
 struct varve_part; /* an open descriptor of a part, counted: see part.h */
 struct varve_bucket;
+
+/* What a FILE has beyond a part of its own that only the daemon writes to: made when it is first needed,
+ * freed with the node. Written with both the file's lock and store.ns held; either is enough to read. */
+struct varve_native {
+	/* -- the part is shared with other buckets, see carry.c -- */
+	struct varve_mark *head; /* NULL: the file's bytes begin where the part's do */
+	struct varve_mark *end;	 /* NULL: they go on to the part's end */
+	unsigned char *xattrs;	 /* as of the boundary, see ranges.h; immutable once end is set */
+	size_t xattrs_len;
+	struct varve_part *pin; /* kept open: the kernel writes to it, or it has no name here yet */
+	uint64_t number;	  /* what is noted on the part: its first file's st_ino */
+	struct varve_node *after; /* has the part from the end on; referenced */
+	struct varve_node *next_ranged, **ranged_at; /* in store.ranged: it has a head or an end */
+	bool to_link;	/* its hard link in this bucket is still to be made */
+	bool by_kernel; /* bytes come without the daemon: only the part itself knows its size */
+	bool orphan;	/* a descriptor that outlived an earlier daemon may write to it */
+
+	/* -- late data: what came by the dated path behind a range, or behind a line that a writer
+	 * has not finished yet -- */
+	struct varve_part *late; /* kept open */
+	uint64_t late_size;
+
+	/* -- the kernel's inode of the id without VARVE_ID_DATED, see native.c -- */
+	int backing;	     /* the id that all opens are answered with; 0: none */
+	uint32_t backed;     /* opens that were answered with it */
+	uint32_t mappable;   /* of those: could have mapped the part */
+	struct varve_part *backing_part; /* what the id stands for */
+};
 
 struct varve_node {
 	/* -- immutable after the node is made, but that FILE may become SEALED -- */
@@ -112,6 +142,8 @@ struct varve_node {
 	struct varve_node **written_at;	 /* ns; what points to it there; NULL: not in the list */
 	uint32_t attr_seq; /* ns; how often attr was set: what was seen of the part before is older */
 	uint32_t openers; /* ns; handles that were opened by this node */
+	uint32_t dated_writers; /* ns; of them: writable ones that came by the dated path */
+	struct varve_native *native; /* NULL: nothing of that; set once */
 	pthread_mutex_t lock; /* "file": size, last, late; held over the append to its part */
 	atomic_uint_fast64_t size; /* of the part; read without the lock, too */
 	uint64_t counted;     /* bytes of it that the budget counts: on disk, not holes */
@@ -194,6 +226,9 @@ struct varve_handle {
 	struct varve_node **unsynced; /* files it wrote to and moved on from; referenced */
 	uint32_t n_unsynced;
 
+	struct varve_part *kernel_part; /* immutable; the kernel writes to it through this handle */
+	bool backed;		/* immutable; counted in the opened node's native->backed */
+
 	struct varve_segment *seg; /* ns; opened on a sealed file, or its bucket was dropped */
 	uint32_t member;	   /* ns */
 
@@ -206,6 +241,13 @@ struct varve_dirent {
 	char *name;
 	uint64_t ino;
 	mode_t type;
+};
+
+/* The numbers that a new window needs. */
+struct varve_window_numbers {
+	bool there;
+	uint64_t ino;	   /* of the bucket's directory */
+	uint64_t base, n; /* of the streams: see ino.c */
 };
 
 struct varve_store {
@@ -252,13 +294,32 @@ struct varve_store {
 	uint64_t next_serial;		/* ns */
 	uint64_t serial_base, serial_n; /* ns; the current bucket's, see ino.c */
 
+	/* -- carried parts: carry.c -- */
+	pthread_mutex_t ranges; /* "ranges": the range record, over its writing; under mutate */
+	struct varve_slots *range_slots;
+	struct varve_ranges kept; /* ranges; of buckets that are in the trash since an earlier mount */
+	atomic_uint_fast64_t ranges_saved; /* changed under ranges; what ranges_wanted was when it was written */
+	uint64_t ranges_wanted;	  /* ns; how often what it tells has changed */
+	struct varve_node *ranged; /* ns; FILEs with a head or an end */
+	uint32_t n_to_link;	   /* ns; hard links still to be made */
+	struct varve_punch *punches; /* ns; ranges to be given back, see carry.c */
+	struct varve_part *to_close; /* ns; descriptors that the keeper closes */
+
+	/* -- what the kernel writes to by itself: native.c -- */
+	struct varve_store_kernel kernel; /* immutable once it runs */
+	atomic_bool kernel_off;		  /* it can't be used: the daemon serves all */
+	char kernel_why[96];		  /* ns; why */
+
 	/* -- threads: see keeper.c, sealer.c -- */
-	pthread_t keeper, sealer, reaper;
+	pthread_t keeper, recorder, sealer, reaper;
 	bool threads_run;
+	bool record; /* ns; there is something for the recorder to write */
+	pthread_cond_t wake_recorder; /* with ns */
 	pthread_cond_t wake_keeper, wake_sealer, wake_reaper, sealed_one; /* with ns */
 	atomic_int cancel_seal;
 	struct varve_bucket *sealing_now; /* ns */
-	int64_t kept_mark_ns; /* keeper only: the clock mark as last written */
+	atomic_int_fast64_t kept_mark_ns; /* the clock mark as last written */
+	struct varve_window_numbers next_window; /* ns; taken ahead, so that a boundary waits for no disk */
 	atomic_bool names_dirty; /* tombs were added since the last sync */
 	atomic_uint_fast64_t staging_allocated;
 	atomic_uint_fast64_t trash_allocated;
@@ -409,7 +470,12 @@ struct varve_bucket_facts {
 
 /* -- steps of the life cycle -- */
 
-int varve_boundary_step(struct varve_store *s, int64_t now_ns); /* mutate held; to the window of now */
+/* To the window of now; mutate held. The cut waits for no disk but where numbers were not taken ahead; what it leaves to
+ * be written the recorder writes. The step does both. */
+int varve_boundary_cut(struct varve_store *s, int64_t now_ns);
+int varve_boundary_step(struct varve_store *s, int64_t now_ns);
+/* Takes the numbers of the next window ahead; may do I/O; ns not held. */
+int varve_boundary_prepare(struct varve_store *s);
 /* Shuts the gate of a closing bucket; what writers still hold gets its successor. mutate held. */
 int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b);
 int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b); /* sealer thread only */
@@ -438,6 +504,9 @@ int varve_reaper_step(struct varve_store *s, bool *ret_more); /* reaper thread: 
 int varve_bucket_note(int parent_fd, const char *name, const struct varve_bucket_facts *facts);
 bool varve_bucket_is_empty_dir(struct varve_store *s, struct varve_bucket *b); /* for rmdir=posix */
 void *varve_keeper_main(void *arg);
+void *varve_recorder_main(void *arg);
+void varve_recorder_wake(struct varve_store *s); /* ns held */
+bool varve_recorder_is_due(struct varve_store *s, int64_t now_ns); /* there is something to write; ns held */
 void *varve_sealer_main(void *arg);
 void *varve_reaper_main(void *arg);
 int varve_recover(struct varve_store *s, struct varve_err *err); /* at open, alone */

@@ -105,7 +105,7 @@ again:
 		guard(&s->ns);
 		varve_entry_fill(s, n.n, dir.n->kind == VARVE_KIND_SDIR, ret);
 	}
-	r = varve_node_stat(s, n.n, &ret->attr, &valid);
+	r = varve_node_stat(s, n.n, !(ret->id & VARVE_ID_DATED), &ret->attr, &valid);
 	if (r < 0)
 		varve_store_forget(s, ret->id, 1);
 	return r;

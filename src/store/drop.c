@@ -15,7 +15,10 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "store/carry.h"
+#include "store/content.h"
 #include "store/entry.h"
+#include "store/file.h"
 #include "store/trash.h"
 
 /* -- ballast: room for a drop on a full disk -- */
@@ -155,7 +158,7 @@ static void count_open(void *ctx, struct varve_node *n)
 
 	if (n->kind == VARVE_KIND_FILE && n->has_part) {
 		sum[0]++;
-		sum[1] += n->size;
+		sum[1] += varve_content_guess(n);
 	} else if (n->kind == VARVE_KIND_DDIR) {
 		varve_node_each(n, count_open, ctx);
 	}
@@ -202,6 +205,13 @@ static void log_drop(const char *bucket, enum varve_drop_cause cause, const stru
 	varve_info("dropped bucket '%s' %s: %s%s", bucket, by, count, bytes);
 }
 
+static int drop_failed(struct varve_store *s, struct varve_bucket *b, int r, struct varve_err *err)
+{
+	guard(&s->ns);
+	b->dropping = false;
+	return varve_err_wrap(err, r, "bucket '%s' can't be dropped: %s", b->name, strerror(-r));
+}
+
 int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_drop_cause cause,
 		      const struct varve_caller *who, int64_t cutoff_ns, struct varve_err *err)
 {
@@ -215,10 +225,15 @@ int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_
 		return r;
 	guard(&s->mutate);
 	closing = b->state == VARVE_BUCKET_CLOSING;
-	if (closing)
+	if (closing) {
 		(void)varve_bucket_shut(s, b);
-	else
+		/* What newer buckets have of its parts must not depend on its own names. */
+		r = varve_carry_finish(s, true);
+		if (r < 0)
+			return drop_failed(s, b, r, err);
+	} else {
 		give_segments(s, b);
+	}
 	{
 		guard(&s->ns);
 		tn.time_ns = varve_believed_now(s);
@@ -246,11 +261,8 @@ int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_
 		r = 0;
 	else if (r == 0)
 		r = rename_into(s, closing ? s->open_fd : s->sealed_fd, b->name, s->trash_fd, trash);
-	if (r < 0) {
-		guard(&s->ns);
-		b->dropping = false;
-		return varve_err_wrap(err, r, "bucket '%s' can't be dropped: %s", b->name, strerror(-r));
-	}
+	if (r < 0)
+		return drop_failed(s, b, r, err);
 	varve_crash_point("drop.committed");
 	(void)atomic_fetch_add(&s->trash_allocated, size);
 	audit(s, &(struct varve_audit_line){

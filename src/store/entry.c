@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "store/native.h"
 #include "store/part.h"
 
 #define DIR_VALID_NS VARVE_NS_PER_S
@@ -63,6 +64,8 @@ void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_curre
 			ret->entry_valid_ns = staging_valid_ns(s);
 		else if (n->bucket == s->current)
 			ret->entry_valid_ns = varve_name_valid_ns(s);
+		if (!dated && n->bucket && varve_native_attr_is_exact(s, n))
+			ret->attr_valid_ns = ret->entry_valid_ns;
 		break;
 	case VARVE_KIND_DDIR:
 		ret->id |= VARVE_ID_DATED;
@@ -79,7 +82,7 @@ void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_curre
 	}
 }
 
-int varve_node_stat(struct varve_store *s, struct varve_node *n, struct stat *ret,
+int varve_node_stat(struct varve_store *s, struct varve_node *n, bool by_current, struct stat *ret,
 		    int64_t *ret_valid_ns)
 {
 	enum varve_kind kind;
@@ -93,6 +96,9 @@ int varve_node_stat(struct varve_store *s, struct varve_node *n, struct stat *re
 			*ret_valid_ns = varve_name_valid_ns(s);
 		if (varve_node_is_dir(n) && kind != VARVE_KIND_SEALED)
 			*ret_valid_ns = DIR_VALID_NS;
+		if (by_current && kind == VARVE_KIND_FILE && n->bucket &&
+		    varve_native_attr_is_exact(s, n))
+			*ret_valid_ns = varve_name_valid_ns(s);
 	}
 	if (kind == VARVE_KIND_SEALED) {
 		*ret_valid_ns = INT64_MAX;

@@ -12,8 +12,9 @@ void varve_entry_fill(struct varve_store *s, struct varve_node *n, bool by_curre
 /* Until when names under current/ may be cached, ns from now; ns held. */
 int64_t varve_name_valid_ns(struct varve_store *s);
 
-/* n's attributes right now, and how long they may be cached; ns not held. */
-int varve_node_stat(struct varve_store *s, struct varve_node *n, struct stat *ret,
+/* n's attributes right now, and how long they may be cached (by_current: for its id without
+ * VARVE_ID_DATED); ns not held. */
+int varve_node_stat(struct varve_store *s, struct varve_node *n, bool by_current, struct stat *ret,
 		    int64_t *ret_valid_ns);
 
 /* The node of an id, referenced. ns not held. */

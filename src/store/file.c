@@ -1,12 +1,15 @@
-/* FILE nodes: their parts, opening, truncation, durability. Reading and writing: io.c. */
+/* FILE nodes: their parts, attributes, opening. Reading and writing: io.c; truncation and durability:
+ * truncate.c, durable.c. */
 #include "store/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/falloc.h>
 #include <string.h>
 
+#include "store/carry.h"
+#include "store/content.h"
 #include "store/entry.h"
+#include "store/native.h"
 #include "store/part.h"
 
 uint64_t varve_blocks_of(uint64_t size)
@@ -32,6 +35,12 @@ static int open_once(struct varve_store *s, struct varve_node *f, struct varve_p
 		guard(&s->ns);
 		if (f->part) {
 			*ret = varve_part_ref(f->part);
+			return 0;
+		}
+		if (f->native && f->native->pin) {
+			*ret = varve_part_ref(f->native->pin);
+			if (f->handles && f->has_part)
+				f->part = varve_part_ref(*ret);
 			return 0;
 		}
 		if (!f->has_part)
@@ -107,6 +116,7 @@ int varve_file_make_part(struct varve_store *s, struct varve_node *f)
 	struct varve_node *dir;
 	struct stat st;
 	unsigned place;
+	bool waits;
 	int base, fd, r;
 
 	{
@@ -116,6 +126,7 @@ int varve_file_make_part(struct varve_store *s, struct varve_node *f)
 		dir = f->parent;
 		if (!f->linked)
 			return -ESTALE;
+		waits = f->native && f->native->to_link;
 		tree_path = varve_tree_where(dir, f->name);
 		path = varve_node_path(f, NULL);
 		spec.mode = f->attr.st_mode;
@@ -125,6 +136,8 @@ int varve_file_make_part(struct varve_store *s, struct varve_node *f)
 	}
 	if (!path || !tree_path)
 		return -ENOMEM;
+	if (waits)
+		return varve_carry_link(s, f);
 	place = (unsigned)varve_place_for(s, path);
 	r = varve_ddir_on_disk(s, dir, place);
 	if (r < 0)
@@ -169,10 +182,42 @@ struct varve_node *varve_file_newest(struct varve_node *f)
 	return f;
 }
 
-static void stat_from_part(const struct varve_node *f, const struct stat *st, struct stat *ret)
+uint64_t varve_file_size(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_part *part = NULL;
+	uint64_t size;
+
+	{
+		guard(&s->ns);
+		if (f->kind != VARVE_KIND_FILE)
+			return (uint64_t)f->attr.st_size;
+		part = f->part ? f->part : f->native ? f->native->pin : NULL;
+		if (part)
+			(void)varve_part_ref(part);
+	}
+	size = varve_content_size(f, part);
+	varve_part_unref(part);
+	return size;
+}
+
+/* Of a file that is a range of a part: what is behind or before it is not its own. */
+static void ranged_stat(const struct varve_node *f, uint64_t size, struct stat *ret)
+{
+	if (f->native->end) {
+		*ret = f->attr;
+		ret->st_mode |= S_IFREG;
+	}
+	ret->st_size = (off_t)size;
+	ret->st_blocks = (blkcnt_t)(varve_blocks_of(size) / 512);
+}
+
+void varve_file_stat_from(const struct varve_node *f, const struct stat *st, struct stat *ret)
 {
 	mode_t shown = f->attr.st_mode & 07777; /* before ret, which may be the same */
 
+	/* As of the boundary, and kept so. */
+	if (f->native && f->native->end)
+		return;
 	*ret = *st;
 	ret->st_ino = f->ino;
 	ret->st_nlink = f->linked ? 1 : 0;
@@ -186,23 +231,33 @@ int varve_file_stat(struct varve_store *s, struct varve_node *f, struct stat *re
 {
 	struct varve_part *part;
 	struct stat st;
+	bool ranged;
 	int r = 0;
 
 	{
 		guard(&s->ns);
 		*ret = f->attr;
-		part = f->part ? varve_part_ref(f->part) : NULL;
+		part = f->part ? f->part : f->native ? f->native->pin : NULL;
+		if (part)
+			(void)varve_part_ref(part);
+		ranged = f->native && (f->native->head || f->native->end || f->native->late);
 	}
-	if (!part)
-		return 0;
-	if (fstat(part->fd, &st) < 0)
+	if (part && fstat(part->fd, &st) < 0)
 		r = -errno;
+	if (part && r == 0) {
+		guard(&s->ns);
+		varve_file_stat_from(f, &st, ret);
+		ranged = ranged || (f->native && f->native->end);
+	}
+	if (ranged && r == 0) {
+		uint64_t size = varve_content_size(f, part);
+
+		guard(&s->ns);
+		if (f->kind == VARVE_KIND_FILE)
+			ranged_stat(f, size, ret);
+	}
 	varve_part_unref(part);
-	if (r < 0)
-		return r;
-	guard(&s->ns);
-	stat_from_part(f, &st, ret);
-	return 0;
+	return r;
 }
 
 /* -- opening -- */
@@ -324,6 +379,34 @@ static int mark_stream(struct varve_store *s, struct varve_node *f)
 	return varve_stream_mark(s, f);
 }
 
+/* The part of f, for the kernel to write to; made for an appender of a stream that has none yet. *ret
+ * NULL: there is none. */
+static int prepare_native(struct varve_store *s, const struct varve_handle *h, struct varve_node *n,
+			  struct varve_node *f, struct varve_part **ret)
+{
+	bool make;
+	int r;
+
+	*ret = NULL;
+	if (h->dated)
+		return 0;
+	{
+		guard(&s->ns);
+		make = !f->has_part && n == f && varve_native_is_on(s) && f->bucket == s->current &&
+		       f->linked && !f->succ && (h->flags & O_ACCMODE) == O_WRONLY &&
+		       h->flags & O_APPEND && !(f->native && f->native->head);
+	}
+	if (make) {
+		guard(&s->mutate);
+		r = varve_file_make_part(s, f);
+		/* On a full disk the write will tell; it may have been removed, or a boundary passed. */
+		if (r < 0)
+			return 0;
+	}
+	r = varve_file_part(s, f, ret);
+	return r == -ENODATA || r == -ESTALE || r == -ENOENT ? 0 : r;
+}
+
 int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct varve_opened *ret)
 {
 	return varve_file_open(s, id, flags, false, ret);
@@ -336,6 +419,7 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 	struct varve_node *f = NULL;
 	struct varve_part *part = NULL;
 	struct varve_handle *h;
+	uint64_t changed = 0;
 	bool sealed = false;
 	int r;
 
@@ -360,6 +444,9 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 				if (h->writable && !h->dated) {
 					varve_file_add_writers(s, f, 1);
 					f->appended |= (flags & O_APPEND) != 0;
+				} else if (h->writable) {
+					changed = varve_native_attr_is_exact(s, f) ? f->ino : 0;
+					f->dated_writers++;
 				}
 			}
 		}
@@ -368,6 +455,9 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 		varve_handle_put(s, h);
 		return r;
 	}
+	/* Its attributes were let be cached on the promise that only its own inode changes it. */
+	if (changed && s->events.inode_changed)
+		s->events.inode_changed(s->events.ctx, changed);
 	if (sealed)
 		r = open_sealed(s, f, h);
 	else
@@ -383,14 +473,29 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 		varve_store_release(s, h->fh);
 		return r;
 	}
+	*ret = (struct varve_opened){.fh = h->fh, .direct_io = !sealed, .keep_cache = sealed};
+	if (!sealed && f->bucket) {
+		struct varve_part *now = NULL;
+
+		/* An empty stream gets its part now, so that the kernel can write to it. */
+		r = prepare_native(s, h, n.n, f, &now);
+		if (r == 0)
+			varve_native_open(s, h, n.n, f, now, ret);
+		varve_part_unref(now);
+	} else if (sealed && !h->dated) {
+		varve_native_open(s, h, n.n, f, NULL, ret);
+		ret->keep_cache = false;
+	}
+	if (r < 0) {
+		varve_store_release(s, h->fh);
+		return r;
+	}
 	if (!sealed) {
 		/* Where the file ended when it was opened is where its first write is expected: two
 		 * shells that both open it with `>` lose nothing. */
-		guard(&f->lock);
-		h->next_off = f->size;
-		h->from_start = f->size == 0;
+		h->next_off = varve_file_size(s, f);
+		h->from_start = h->next_off == 0;
 	}
-	*ret = (struct varve_opened){.fh = h->fh, .direct_io = !sealed, .keep_cache = sealed};
 	return 0;
 }
 
@@ -412,7 +517,7 @@ struct varve_part *varve_file_drop_handle(struct varve_store *s, struct varve_no
 		/* A sealed file's attributes are its index's; and what was set meanwhile (a close is
 		 * told of later than a utimes that followed it) is newer than what was seen. */
 		if (part && st && f->kind == VARVE_KIND_FILE && f->attr_seq == seq)
-			stat_from_part(f, st, &f->attr);
+			varve_file_stat_from(f, st, &f->attr);
 	}
 	return part;
 }
@@ -429,9 +534,11 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 	if (!h)
 		return;
 	if (!h->is_dir) {
-		guard(&h->lock);
-		struct varve_node *f = h->file;
+		struct varve_node *f;
 
+		varve_native_release(s, h);
+		guard(&h->lock);
+		f = h->file;
 		if (f && !h->on_sealed) {
 			{
 				guard(&s->ns);
@@ -441,6 +548,8 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 			if (part)
 				have = fstat(part->fd, &st) == 0;
 			guard(&s->ns);
+			if (h->writable && h->dated)
+				f->dated_writers--;
 			last = varve_file_drop_handle(s, f, h->writable && !h->dated,
 						      have ? &st : NULL, seq);
 		}
@@ -455,201 +564,4 @@ void varve_store_release(struct varve_store *s, uint64_t fh)
 	varve_part_unref(part);
 	varve_handle_put(s, h);
 	varve_handle_put(s, h);
-}
-
-/* -- truncation -- */
-
-static int truncate_part(struct varve_store *s, struct varve_node *f, struct varve_part *part,
-			 uint64_t size)
-{
-	struct stat st;
-	int r = 0;
-
-	{
-		guard(&f->lock);
-		uint64_t old = f->size;
-
-		if (f->bucket && size != 0 && size != old)
-			return -EPERM;
-		if (size == old && f->bucket)
-			return 0;
-		if (ftruncate(part->fd, (off_t)size) < 0)
-			return -errno;
-		f->size = size;
-		f->last = size ? -1 : '\n';
-		if (fstat(part->fd, &st) < 0)
-			r = -errno;
-		else if (!f->nameless)
-			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
-	}
-	guard(&s->ns);
-	if (r == 0) {
-		stat_from_part(f, &st, &f->attr);
-		f->attr_seq++;
-	}
-	return r;
-}
-
-int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size)
-{
-	struct varve_part *part;
-	struct varve_bucket *b;
-	bool current;
-	/* Before the gate: it may have to wait for a rename. */
-	int r = varve_file_part(s, f, &part);
-
-	if (r == -ENODATA || r == -ESTALE)
-		return size == 0 ? 0 : -EPERM;
-	if (r < 0)
-		return r;
-	{
-		guard(&s->ns);
-		b = f->bucket;
-		current = b == s->current;
-	}
-	if (b && s->policy.worm && size == 0 && f->size != 0) {
-		r = -EPERM;
-	} else if (b && !current && !f->nameless && size != f->size) {
-		/* A closing bucket takes late data, but gives nothing back. */
-		r = -EPERM;
-	} else if (b) {
-		(void)pthread_rwlock_rdlock(&b->gate);
-		r = b->shut && !f->nameless ? -EROFS : truncate_part(s, f, part, size);
-		(void)pthread_rwlock_unlock(&b->gate);
-	} else {
-		r = truncate_part(s, f, part, size);
-	}
-	varve_part_unref(part);
-	return r;
-}
-
-int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t off, uint64_t len)
-{
-	struct varve_handle *h = varve_handle_get(s, fh);
-	struct varve_node *f;
-	struct varve_part *part = NULL;
-	struct stat st;
-	int r;
-
-	if (!h)
-		return -EBADF;
-	guard(&h->lock);
-	f = h->file;
-	r = !h->writable ? -EBADF : varve_file_part(s, f, &part);
-	if (r == -ENODATA || r == 0) {
-		uint64_t size = part && fstat(part->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
-
-		r = 0;
-		if (f->bucket && mode == (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE) && off >= size)
-			mode = -1; /* there is nothing to be taken away */
-		else if (f->bucket && mode & ~FALLOC_FL_KEEP_SIZE)
-			r = -EPERM;
-		else if (f->bucket && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
-			r = -EPERM;
-		else if (mode >= 0 && part && fallocate(part->fd, mode, (off_t)off, (off_t)len) < 0)
-			r = -errno;
-		if (r == 0 && part && !f->bucket && fstat(part->fd, &st) == 0) {
-			guard(&f->lock);
-			if (!f->nameless)
-				varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
-			f->size = (uint64_t)st.st_size;
-		}
-	}
-	varve_part_unref(part);
-	varve_handle_put(s, h);
-	return r;
-}
-
-/* -- durability -- */
-
-/* fsyncs the directories from the part's own up to the base, so that its name survives too. */
-static int sync_dirs(int base, const char *path)
-{
-	cleanup_free char *copy = strdup(path);
-
-	if (!copy)
-		return -ENOMEM;
-	for (char *slash = strrchr(copy, '/'); slash; slash = strrchr(copy, '/')) {
-		int r;
-
-		*slash = '\0';
-		r = varve_fsync_dir(base, copy);
-		if (r < 0)
-			return r;
-	}
-	return varve_fsync_dir(base, ".");
-}
-
-static int sync_file(struct varve_store *s, struct varve_node *f)
-{
-	cleanup_free char *path = NULL;
-	cleanup_free char *tree_path = NULL;
-	struct varve_part *part;
-	int base = -1, r = varve_file_part(s, f, &part);
-
-	/* Without a part there is nothing; a sealed one's segment is durable; what has lost its name
-	 * while nobody had it open is gone. */
-	if (r == -ENODATA || r == -ENOENT || r == -ESTALE)
-		return 0;
-	if (r < 0)
-		return r;
-	r = fdatasync(part->fd) < 0 ? -errno : 0;
-	varve_part_unref(part);
-	if (r < 0 || atomic_load(&f->linked_durably))
-		return r;
-	{
-		guard(&s->ns);
-		if (!f->linked || f->kind != VARVE_KIND_FILE)
-			return 0;
-		path = varve_node_where(s, f, NULL, f->place, &base);
-		if (f->bucket && f->parent->sdir)
-			tree_path = varve_tree_where(f->parent, f->name);
-	}
-	if (!path)
-		return -ENOMEM;
-	r = sync_dirs(base, path);
-	if (r == 0 && tree_path)
-		r = sync_dirs(s->tree_fd, tree_path);
-	/* ENOENT: it was renamed or sealed meanwhile, and whoever did that made it durable or will be
-	 * asked to by the next fsync. */
-	if (r == -ENOENT)
-		return 0;
-	if (r == 0)
-		atomic_store(&f->linked_durably, true);
-	return r;
-}
-
-int varve_handle_fsync(struct varve_store *s, struct varve_handle *h)
-{
-	int r = 0;
-
-	while (h->n_unsynced) {
-		struct varve_node *f = h->unsynced[h->n_unsynced - 1];
-
-		r = sync_file(s, f);
-		if (r < 0)
-			return r;
-		h->n_unsynced--;
-		guard(&s->ns);
-		varve_node_unref(s, f);
-	}
-	r = h->file->kind == VARVE_KIND_FILE ? sync_file(s, h->file) : 0;
-	if (r == 0)
-		h->dirty = false;
-	return r;
-}
-
-int varve_store_fsync(struct varve_store *s, uint64_t fh)
-{
-	struct varve_handle *h = varve_handle_get(s, fh);
-	int r;
-
-	if (!h)
-		return -EBADF;
-	{
-		guard(&h->lock);
-		r = h->file ? varve_handle_fsync(s, h) : 0;
-	}
-	varve_handle_put(s, h);
-	return r;
 }

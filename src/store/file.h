@@ -6,6 +6,12 @@
 /* Bytes rounded up to blocks, as the budget counts them. */
 uint64_t varve_blocks_of(uint64_t size);
 
+/* f's size as those see it who read it: its part's range, and the late data. Takes file.lock. */
+uint64_t varve_file_size(struct varve_store *s, struct varve_node *f);
+
+/* *ret as the part's attributes `st` say it, with what the file shows instead; ns held. */
+void varve_file_stat_from(const struct varve_node *f, const struct stat *st, struct stat *ret);
+
 /* Sets what the budget counts of f, in its bucket or in .staging/: allocated bytes. f->lock held, or f is
  * not yet known to others. */
 void varve_file_count(struct varve_store *s, struct varve_node *f, uint64_t bytes);

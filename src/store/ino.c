@@ -19,7 +19,6 @@
 
 #define INO_BLOCK UINT64_C(65536)
 #define INO_LOW UINT64_C(16384)
-#define NEW_STREAMS UINT64_C(4096) /* so many that begin within a bucket have a number in its run */
 
 uint64_t varve_ino_take(struct varve_store *s)
 {
@@ -90,7 +89,7 @@ int varve_ino_streams(struct varve_store *s, uint64_t *ret_base, uint64_t *ret_n
 
 	{
 		guard(&s->ns);
-		n = s->next_serial + NEW_STREAMS;
+		n = s->next_serial + VARVE_NEW_STREAMS;
 	}
 	guard(&s->inos);
 	base = atomic_load(&s->next_ino);

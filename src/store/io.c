@@ -11,7 +11,10 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "store/carry.h"
+#include "store/content.h"
 #include "store/entry.h"
+#include "store/native.h"
 #include "store/part.h"
 
 /* -- reading -- */
@@ -90,12 +93,8 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 	}
 	if (n == 0 && seg)
 		n = read_sealed(seg, member, buf, size, off, page_cache);
-	while (n == 0 && part) {
-		n = pread(part->fd, buf, size, (off_t)off);
-		if (n >= 0)
-			break;
-		n = errno == EINTR ? 0 : -errno;
-	}
+	if (n == 0 && part)
+		n = varve_content_read(f.n, part, buf, size, off);
 	varve_segment_unref(seg);
 	varve_part_unref(part);
 	varve_handle_put(s, h);
@@ -169,15 +168,6 @@ static int move_on(struct varve_store *s, struct varve_handle *h)
 	return 0;
 }
 
-static int read_last(struct varve_part *part, uint64_t size)
-{
-	unsigned char c = '\n';
-
-	if (size && varve_pread_full(part->fd, &c, 1, size - 1) < 0)
-		return '\n';
-	return c;
-}
-
 /* How many of len bytes still belong to the line that was unfinished when f's bucket ended; 0: the
  * line is whole, or has had its measure. f->lock held. */
 static size_t line_rest(struct varve_node *f, struct varve_part *part, const char *buf, size_t len)
@@ -185,14 +175,46 @@ static size_t line_rest(struct varve_node *f, struct varve_part *part, const cha
 	size_t room = f->late < VARVE_LINE_MAX ? VARVE_LINE_MAX - f->late : 0;
 	const char *nl;
 
-	if (f->last < 0)
-		f->last = read_last(part, f->size);
-	if (f->size == 0 || f->last == '\n')
+	if (f->size == 0 || varve_content_last(f, part) == '\n')
 		return 0;
 	if (len > room)
 		len = room;
 	nl = memchr(buf, '\n', len);
 	return nl ? (size_t)(nl - buf) + 1 : len;
+}
+
+/* The bytes go to the part; file.lock held. */
+static ssize_t append_to_part(struct varve_store *s, struct varve_node *f, struct varve_part *part,
+			      const char *buf, size_t len)
+{
+	ssize_t n;
+
+	/* Where the kernel writes too, only the part itself knows where it ends. */
+	if (f->native && f->native->by_kernel)
+		return varve_part_append(part, buf, len);
+	n = varve_part_write(part, buf, len, f->size);
+	if (n <= 0)
+		return n;
+	if (!f->nameless)
+		varve_file_count(s, f, f->counted + varve_blocks_of(f->size + (uint64_t)n) -
+					       varve_blocks_of(f->size));
+	f->size += (uint64_t)n;
+	f->last = (unsigned char)buf[n - 1];
+	return n;
+}
+
+/* How much of buf goes to f itself; file.lock held. */
+static size_t own_share(struct varve_store *s, struct varve_node *f, struct varve_part *part,
+			bool rest_only, const char *buf, size_t len)
+{
+	/* Before the boundary, and in the moment between the mark and the new bucket: what comes behind the
+	 * mark is the new one's. */
+	if (!rest_only)
+		return len;
+	/* Its part goes on in the next bucket, and whoever writes goes on with it. */
+	if (f->native && f->native->end)
+		return 0;
+	return s->policy.cut_byte ? 0 : line_rest(f, part, buf, len);
 }
 
 /* Appends under the bucket's gate; *ret_n: 0 and no error: the gate was shut, or nothing of the line
@@ -207,22 +229,37 @@ static int append(struct varve_store *s, struct varve_node *f, struct varve_part
 	(void)pthread_rwlock_rdlock(&b->gate);
 	if (!b->shut || f->nameless) {
 		guard(&f->lock);
-		if (rest_only)
-			len = line_rest(f, part, buf, len);
-		n = len ? varve_part_append(part, buf, len, f->size) : 0;
-		if (n > 0) {
-			if (!f->nameless)
-				varve_file_count(s, f, f->counted + varve_blocks_of(f->size + (uint64_t)n) -
-							       varve_blocks_of(f->size));
-			f->size += (uint64_t)n;
-			f->last = (unsigned char)buf[n - 1];
-			if (rest_only)
-				f->late += (uint32_t)n;
-		}
+		len = own_share(s, f, part, rest_only, buf, len);
+		n = len ? append_to_part(s, f, part, buf, len) : 0;
+		if (n > 0 && rest_only)
+			f->late += (uint32_t)n;
 	}
 	(void)pthread_rwlock_unlock(&b->gate);
 	if (n < 0)
 		return (int)n;
+	*ret_n = (size_t)n;
+	return 0;
+}
+
+/* The same by the dated path: behind what a writer may still finish, if there is such a one. */
+static int append_dated(struct varve_store *s, struct varve_node *f, struct varve_part *part,
+			const char *buf, size_t len, size_t *ret_n)
+{
+	struct varve_bucket *b = f->bucket;
+	ssize_t n = -EAGAIN;
+
+	*ret_n = 0;
+	(void)pthread_rwlock_rdlock(&b->gate);
+	if (!b->shut || f->nameless) {
+		guard(&f->lock);
+		if (!varve_content_needs_late(f, part))
+			n = append_to_part(s, f, part, buf, len);
+	}
+	if (n == -EAGAIN && !b->shut)
+		n = varve_content_append_late(s, f, buf, len);
+	(void)pthread_rwlock_unlock(&b->gate);
+	if (n < 0)
+		return n == -EAGAIN ? 0 : (int)n;
 	*ret_n = (size_t)n;
 	return 0;
 }
@@ -299,7 +336,10 @@ static int write_step(struct varve_store *s, struct varve_handle *h, const char 
 		return varve_file_make_nameless(s, w.f);
 	if (r < 0)
 		return r;
-	r = append(s, w.f, part, w.succ != NULL, buf, len, ret_n);
+	if (h->dated)
+		r = append_dated(s, w.f, part, buf, len, ret_n);
+	else
+		r = append(s, w.f, part, w.succ != NULL, buf, len, ret_n);
 	varve_part_unref(part);
 	if (r < 0)
 		return r;
@@ -322,14 +362,7 @@ static bool may_write(struct varve_store *s, struct varve_handle *h, uint64_t of
 		guard(&s->ns);
 		newest = varve_node_ref(h->dated ? h->file : varve_file_newest(h->file));
 	}
-	{
-		guard(&h->file->lock);
-		ok = off == h->file->size;
-	}
-	if (!ok) {
-		guard(&newest->lock);
-		ok = off == newest->size;
-	}
+	ok = off == varve_file_size(s, h->file) || off == varve_file_size(s, newest);
 	varve_node_put(s, newest);
 	return ok;
 }
@@ -346,7 +379,8 @@ int varve_handle_grow(struct varve_store *s, struct varve_handle *h, uint64_t si
 		c = f->linked && f->parent && f->parent->sdir
 			    ? varve_node_child(f->parent->sdir, f->name)
 			    : NULL;
-		object = f->kind == VARVE_KIND_FILE && f->bucket && !f->appended && !f->succ && !c;
+		object = f->kind == VARVE_KIND_FILE && f->bucket && !f->appended && !f->succ && !c &&
+			 !(f->native && (f->native->head || f->native->by_kernel));
 	}
 	if (!object || !h->from_start || !h->writable)
 		return -EPERM;
@@ -393,7 +427,7 @@ static ssize_t write_staging(struct varve_store *s, struct varve_handle *h, cons
 
 		if (fstat(part->fd, &st) == 0)
 			f->size = (uint64_t)st.st_size;
-		n = varve_part_append(part, buf, size, flags & O_APPEND ? f->size : off);
+		n = varve_part_write(part, buf, size, flags & O_APPEND ? f->size : off);
 		if (n > 0 && fstat(part->fd, &st) == 0) {
 			if (!f->nameless)
 				varve_file_count(s, f, (uint64_t)st.st_blocks * 512);

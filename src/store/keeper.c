@@ -6,12 +6,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "base/log.h"
-
-/* A restart after power loss must not find the mark too old to be of use. */
-#define KEEP_MARK_EVERY_NS (INT64_C(60) * VARVE_NS_PER_S)
 
 /* While the volume is near to run short it is looked at more often. */
 #define LOOK_AGAIN_NS (VARVE_NS_PER_S / 10)
@@ -81,31 +79,6 @@ static bool any_due(struct varve_store *s, int64_t now)
 	return false;
 }
 
-static void sync_tombs(struct varve_store *s)
-{
-	struct varve_bucket *b;
-
-	if (!atomic_exchange(&s->names_dirty, false))
-		return;
-	for (uint32_t i = 0;; i++) {
-		struct varve_tombs *t;
-
-		{
-			guard(&s->ns);
-			if (i >= s->n_buckets)
-				return;
-			b = s->buckets[i];
-			if (b->state != VARVE_BUCKET_SEALED || !b->tombs)
-				continue;
-			(void)varve_bucket_ref(b);
-		}
-		if (varve_sealed_tombs(s, b, &t) == 0 && varve_tombs_sync(t) < 0)
-			varve_error("tombstones of bucket '%s' can't be made durable", b->name);
-		guard(&s->ns);
-		varve_bucket_unref(s, b);
-	}
-}
-
 static void tick(struct varve_store *s)
 {
 	enum varve_time_state before, after;
@@ -122,7 +95,7 @@ static void tick(struct varve_store *s)
 	log_clock(s, before, after);
 	if (over) {
 		guard(&s->mutate);
-		int r = varve_boundary_step(s, now);
+		int r = varve_boundary_cut(s, now);
 
 		if (r < 0)
 			varve_error("no new bucket can be opened after '%s': %s; it stays open",
@@ -133,17 +106,18 @@ static void tick(struct varve_store *s)
 		seal = any_due(s, now);
 		if (seal)
 			(void)pthread_cond_signal(&s->wake_sealer);
+		if (over || varve_recorder_is_due(s, now))
+			varve_recorder_wake(s);
 	}
-	sync_tombs(s);
-	(void)varve_ino_ready(s);
-	if (now - s->kept_mark_ns > KEEP_MARK_EVERY_NS)
-		(void)varve_clock_keep(s);
 }
 
 void *varve_keeper_main(void *arg)
 {
 	struct varve_store *s = arg;
 	int64_t checked = 0;
+
+	/* A boundary must come on time, however busy the machine is; it needs little. */
+	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10);
 
 	for (;;) {
 		uint64_t asked;

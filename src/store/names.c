@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "store/carry.h"
 #include "store/file.h"
 #include "store/part.h"
 
@@ -178,7 +179,7 @@ static int finish_entry(struct varve_store *s, struct varve_node *n, bool by_cur
 		guard(&s->ns);
 		varve_entry_fill(s, n, by_current, ret);
 	}
-	r = varve_node_stat(s, n, &ret->attr, &valid);
+	r = varve_node_stat(s, n, by_current, &ret->attr, &valid);
 	if (r < 0)
 		varve_store_forget(s, ret->id, 1);
 	return r;
@@ -427,6 +428,7 @@ static void unlink_file(struct varve_store *s, struct varve_node *f)
 	f->nameless = true;
 	f->attr.st_nlink = 0;
 	(void)clock_gettime(CLOCK_REALTIME, &f->attr.st_ctim);
+	varve_carry_give_back(s, f);
 	varve_node_unlink(s, f);
 }
 
@@ -447,6 +449,10 @@ int varve_store_unlink(struct varve_store *s, const struct varve_caller *who, ui
 	if (parent.n->kind == VARVE_KIND_ROOT)
 		return -EBUSY;
 	guard(&s->mutate);
+	/* After a crash a link that is still to be made would bring the name back. */
+	r = varve_carry_ready(s);
+	if (r < 0)
+		return r;
 	{
 		guard(&s->ns);
 		struct varve_node *c, *m;

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "store/native.h"
+
 static uint32_t hash_name(const char *name)
 {
 	uint32_t h = 2166136261u;
@@ -102,6 +104,7 @@ void varve_node_unref(struct varve_store *s, struct varve_node *n)
 			varve_node_unref(s, n->sdir);
 		}
 		varve_bucket_unref(s, n->bucket);
+		varve_native_free(s, n);
 		(void)pthread_mutex_destroy(&n->lock);
 		free(n->chains);
 		free(n->name);

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <sys/xattr.h>
 
 struct varve_part *varve_part_new(int fd)
@@ -16,6 +17,8 @@ struct varve_part *varve_part_new(int fd)
 	}
 	atomic_init(&p->refs, 1);
 	p->fd = fd;
+	p->kernel_writers = 0;
+	p->next = NULL;
 	return p;
 }
 
@@ -220,13 +223,16 @@ int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct 
 	return r < 0 ? r : steal_fd(&fd);
 }
 
-ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len, uint64_t size)
+/* off < 0: at the end. */
+static ssize_t write_all(struct varve_part *p, const void *buf, size_t len, off_t off)
 {
 	size_t done = 0;
 
 	while (done < len) {
-		ssize_t n = pwrite(p->fd, (const char *)buf + done, len - done,
-				   (off_t)(size + done));
+		const struct iovec v = {.iov_base = (void *)((uintptr_t)buf + done),
+					.iov_len = len - done};
+		ssize_t n = off < 0 ? pwritev2(p->fd, &v, 1, 0, RWF_APPEND)
+				    : pwritev2(p->fd, &v, 1, off + (off_t)done, 0);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -237,6 +243,28 @@ ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len, uin
 		done += (size_t)n;
 	}
 	return (ssize_t)done;
+}
+
+ssize_t varve_part_write(struct varve_part *p, const void *buf, size_t len, uint64_t off)
+{
+	return write_all(p, buf, len, (off_t)off);
+}
+
+ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len)
+{
+	return write_all(p, buf, len, -1);
+}
+
+bool varve_part_has_writer(int dirfd, const char *path)
+{
+	cleanup_close int fd = varve_openat(dirfd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+
+	if (fd < 0)
+		return fd != -ENOENT;
+	if (fcntl(fd, F_SETLEASE, F_RDLCK) < 0)
+		return true;
+	(void)fcntl(fd, F_SETLEASE, F_UNLCK);
+	return false;
 }
 
 char *varve_part_path(const struct varve_store *s, const struct varve_bucket *b, unsigned place,

@@ -9,6 +9,8 @@
 struct varve_part {
 	atomic_uint refs;
 	int fd; /* O_RDWR */
+	uint32_t kernel_writers; /* store.ns; descriptors through which the kernel writes to it by itself */
+	struct varve_part *next; /* store.ns; in store.to_close */
 };
 
 struct varve_part *varve_part_new(int fd); /* takes the descriptor; NULL: no memory, fd closed */
@@ -48,8 +50,16 @@ int varve_mode_stat(int fd, struct stat *ret) varve_must_check;
  * another. */
 int varve_xattrs_copy(int from, int to) varve_must_check;
 
-/* Appends at `size`: all of buf, or as much as goes; returns the bytes written (> 0) or -errno. */
-ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len, uint64_t size);
+/* Writes at `off`: all of buf, or as much as goes; returns the bytes written (> 0) or -errno. */
+ssize_t varve_part_write(struct varve_part *p, const void *buf, size_t len, uint64_t off);
+/* Appends, wherever the part ends at that moment; returns likewise. */
+ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len);
+
+/* Whether somebody else has the part open for writing: a descriptor that the kernel writes through for a
+ * process that outlived an earlier daemon. Asks for a read lease and gives it back; any answer but success
+ * counts as a writer. The daemon itself must not have it open for writing, and nobody may open it
+ * meanwhile; SIGIO is ignored by the caller's process. */
+bool varve_part_has_writer(int dirfd, const char *path);
 
 /* Where the parts of place p of bucket b are: "BUCKET/CLASS/TABLET[/PATH]" below open/. malloc'ed. */
 char *varve_part_path(const struct varve_store *s, const struct varve_bucket *b, unsigned place,

@@ -244,6 +244,25 @@ static void rmdir_text(const struct option *o, const struct varve_policy *p, cha
 	(void)snprintf(buf, size, "%s", p->rmdir_posix ? "posix" : "drop");
 }
 
+static int cut_parse(const struct option *o, const char *value, struct varve_policy *p,
+		     const char **ret_why)
+{
+	bool byte = strcmp(value, "byte") == 0;
+
+	(void)o;
+	*ret_why = "is neither line nor byte";
+	if (!byte && strcmp(value, "line") != 0)
+		return -EINVAL;
+	p->cut_byte = byte;
+	return 0;
+}
+
+static void cut_text(const struct option *o, const struct varve_policy *p, char *buf, size_t size)
+{
+	(void)o;
+	(void)snprintf(buf, size, "%s", p->cut_byte ? "byte" : "line");
+}
+
 /* The user's or the group's number; -ENOENT when there is no such name. */
 static int name_to_id(const char *name, bool group, uint32_t *ret)
 {
@@ -343,6 +362,7 @@ enum option_id {
 	GID,
 	MODE,
 	PASSTHROUGH,
+	CUT,
 	N_OPTIONS,
 };
 
@@ -376,6 +396,8 @@ static const struct varve_option_help helps[N_OPTIONS + 1] = {
 	[MODE] = {"mode", "MODE", "the permissions of current/ and .staging/, octal", "0755"},
 	[PASSTHROUGH] = {"passthrough", "yes|no", "let the kernel write to files where it can",
 			 "no"},
+	[CUT] = {"cut", "line|byte",
+		 "where a boundary cuts what is written across it: at a line's end, or at once", "byte"},
 	[N_OPTIONS] = {NULL, NULL, NULL, NULL},
 };
 
@@ -401,6 +423,7 @@ static const struct option options[N_OPTIONS] = {
 	[GID] = {gid_parse, id_text, AT(gid)},
 	[MODE] = {mode_parse, mode_text, .most = MODE_MAX},
 	[PASSTHROUGH] = {bool_parse, bool_text, AT(passthrough), .alone = true},
+	[CUT] = {.parse = cut_parse, .text = cut_text},
 };
 
 const struct varve_option_help *varve_policy_help(void)

@@ -33,6 +33,7 @@ struct varve_policy {
 	bool worm;
 	bool rmdir_posix; /* rmdir=posix; the default is rmdir=drop */
 	bool passthrough; /* default yes */
+	bool cut_byte; /* cut=byte; the default is cut=line */
 	uid_t uid; /* of current/ and .staging/; (uid_t)-1: as they are, at first the daemon's */
 	gid_t gid;
 	mode_t mode; /* of current/ and .staging/; (mode_t)-1: as they are, at first 0755 */
@@ -42,7 +43,7 @@ struct varve_policy {
 void varve_policy_init(struct varve_policy *p);
 
 /* Sets one option by its name (`bucket grace keep keep-min max-size max-buckets min-free undrop
- * clock-trust seal-level seal-threads cache worm rmdir uid gid mode passthrough`); value NULL for
+ * clock-trust seal-level seal-threads cache worm rmdir uid gid mode passthrough cut`); value NULL for
  * an option that stands alone (worm, passthrough). -ENOENT: no such option of ours (err says so,
  * and names the nearest); -EINVAL: a bad value; err names the option, the value and gives an
  * example. On failure p is untouched. */

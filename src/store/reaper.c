@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 
 #include "base/log.h"
+#include "store/carry.h"
 #include "store/trash.h"
 
 struct reap {
@@ -94,6 +95,7 @@ int varve_reaper_step(struct varve_store *s, bool *ret_more)
 		guard(&s->ns);
 		rp.now_ns = varve_believed_now(s);
 	}
+	varve_carry_punch(s, &rp.more);
 	r = varve_trash_each(s->trash_fd, reap_one, &rp);
 	/* Walking what waits to be undropped is only worth it when something has changed. */
 	if (!rp.any && !rp.more)
@@ -120,7 +122,7 @@ void *varve_reaper_main(void *arg)
 
 		{
 			guard(&s->ns);
-			waiting = atomic_load(&s->trash_allocated) > 0;
+			waiting = atomic_load(&s->trash_allocated) > 0 || varve_carry_waits(s);
 			(void)clock_gettime(CLOCK_MONOTONIC, &until);
 			until.tv_sec += 1;
 			if (!s->stopping && !more && !atomic_load(&s->purge)) {

@@ -12,8 +12,11 @@
 #include <sys/xattr.h>
 
 #include "base/log.h"
+#include "store/carry.h"
+#include "store/content.h"
 #include "store/entry.h"
 #include "store/file.h"
+#include "store/native.h"
 #include "store/part.h"
 #include "store/trash.h"
 
@@ -51,12 +54,15 @@ struct loading {
 	struct varve_bucket *b; /* NULL: .staging/ or the skeleton */
 	unsigned place;
 	const char *class_name;
+	bool has_late; /* the bucket has late parts */
 	struct varve_err *err;
 };
 
 /* The number noted on something, or a new one that is noted now. */
 struct noted {
 	uint64_t ino;
+	uint64_t number; /* of a part: what is noted on it */
+	const struct varve_range *range; /* what the range record tells of it, or NULL */
 	bool is_link;
 	bool lifted;
 	struct stat attr; /* with the mode that is shown */
@@ -68,8 +74,8 @@ static bool is_known(struct varve_store *s, uint64_t ino)
 	return varve_node_by_id(s, ino) != NULL;
 }
 
-static int read_noted(struct varve_store *s, int dir_fd, const char *name, bool is_dir,
-		      struct noted *ret)
+static int read_noted(struct varve_store *s, const struct varve_bucket *b, int dir_fd, const char *name,
+		      bool is_dir, struct noted *ret)
 {
 	cleanup_close int fd = is_dir ? varve_openat(dir_fd, name, O_RDONLY | O_DIRECTORY, 0)
 				      : varve_part_open(dir_fd, name);
@@ -85,6 +91,13 @@ static int read_noted(struct varve_store *s, int dir_fd, const char *name, bool 
 		return r;
 	ret->lifted = r > 0;
 	r = varve_ino_read_xattr(fd, &ret->ino);
+	ret->number = ret->ino;
+	ret->range = r == 0 && !is_dir && b ? varve_carry_entry(s, b->name, ret->number) : NULL;
+	if (ret->range && !is_known(s, ret->range->ino)) {
+		ret->ino = ret->range->ino;
+		return 0;
+	}
+	ret->range = NULL;
 	if (r == 0 && !is_known(s, ret->ino))
 		return 0;
 	/* Put there by hand, or the number of a directory that .staging/ gave to the skeleton. */
@@ -114,27 +127,40 @@ static int add_loaded(struct loading *l, const char *name, const struct stat *st
 	return r;
 }
 
+static void fill_loaded(struct loading *l, struct varve_node *n, const struct stat *st,
+			const struct noted *noted)
+{
+	guard(&l->s->ns);
+	n->has_part = true;
+	n->lifted = noted->lifted;
+	n->place = (uint16_t)l->place;
+	n->size = (uint64_t)st->st_size;
+	n->last = st->st_size ? -1 : '\n';
+	n->is_link = noted->is_link;
+	if (noted->is_link)
+		n->attr.st_mode = S_IFLNK | 0777;
+	varve_file_count(l->s, n, (uint64_t)st->st_blocks * 512);
+}
+
 static int load_file(struct loading *l, int dir_fd, const char *name, const struct stat *st)
 {
 	struct varve_node *n = NULL;
 	struct noted noted;
-	int r = read_noted(l->s, dir_fd, name, false, &noted);
+	int r = read_noted(l->s, l->b, dir_fd, name, false, &noted);
 
 	if (r == 0)
 		r = add_loaded(l, name, &noted.attr, noted.ino, VARVE_KIND_FILE, &n);
 	if (r < 0)
 		return varve_err_wrap(l->err, r, "'%s'", name);
-	guard(&l->s->ns);
-	n->has_part = true;
-	n->lifted = noted.lifted;
-	n->place = (uint16_t)l->place;
-	n->size = (uint64_t)st->st_size;
-	n->last = st->st_size ? -1 : '\n';
-	n->is_link = noted.is_link;
-	if (noted.is_link)
-		n->attr.st_mode = S_IFLNK | 0777;
-	varve_file_count(l->s, n, (uint64_t)st->st_blocks * 512);
-	return 0;
+	fill_loaded(l, n, st, &noted);
+	r = noted.range ? varve_carry_apply(l->s, n, noted.range) : 0;
+	if (r == 0 && l->has_late)
+		r = varve_content_load_late(l->s, n);
+	/* What nobody but this store opens has no writer that is not its own. */
+	if (r == 0 && l->b && !l->s->threads_run && !noted.is_link && !(n->native && n->native->end) &&
+	    varve_part_has_writer(dir_fd, name))
+		r = varve_carry_orphan(l->s, n);
+	return r < 0 ? varve_err_wrap(l->err, r, "'%s'", name) : 0;
 }
 
 static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *st)
@@ -162,7 +188,7 @@ static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *
 		return 0;
 	}
 	if (!n) {
-		r = read_noted(l->s, dir_fd, name, true, &noted);
+		r = read_noted(l->s, NULL, dir_fd, name, true, &noted);
 		if (r == 0)
 			r = add_loaded(l, name, &noted.attr, noted.ino, kind, &n);
 		if (r < 0)
@@ -204,7 +230,7 @@ static int load_class(void *ctx, int dir_fd, const char *name, const struct stat
 {
 	struct loading *l = ctx;
 
-	if (!S_ISDIR(st->st_mode) || strlen(name) >= VARVE_CLASS_NAME_MAX)
+	if (!S_ISDIR(st->st_mode) || strlen(name) >= VARVE_CLASS_NAME_MAX || name[0] == '.')
 		return 0;
 	l->class_name = name;
 	return varve_recover_each(dir_fd, name, load_tablet, l);
@@ -243,6 +269,7 @@ int varve_recover_open(struct varve_store *s, const char *name, struct varve_buc
 	if (r == 0) {
 		l.b = b;
 		l.dir = b->root;
+		l.has_late = varve_content_has_late(s, name);
 		r = varve_recover_each(s->open_fd, name, load_class, &l);
 	}
 	if (r < 0) {
@@ -255,70 +282,10 @@ int varve_recover_open(struct varve_store *s, const char *name, struct varve_buc
 	return 0;
 }
 
-/* A bucket that stands sealed: its parts are garbage, if they are what was sealed. A part that is not
- * (larger, or unknown to the segment) is kept, and said. */
-struct leftover {
-	struct varve_store *s;
-	struct varve_bucket *sealed;
-	bool differs;
-};
-
-static void check_leftover(void *ctx, struct varve_node *n)
-{
-	struct leftover *lo = ctx;
-	cleanup_free char *path = NULL;
-	bool same = false;
-
-	if (n->kind == VARVE_KIND_DDIR) {
-		varve_node_each(n, check_leftover, ctx);
-		return;
-	}
-	path = varve_node_path(n, NULL);
-	for (uint32_t t = 0; path && !same && t < lo->sealed->n_tabs; t++) {
-		struct varve_segment *seg;
-		struct varve_member m;
-		uint32_t i;
-
-		if (varve_sealed_segment(lo->s, lo->sealed, t, &seg) < 0)
-			continue;
-		if (varve_index_find(varve_segment_index(seg), path, strlen(path), &i) == 0) {
-			varve_index_member(varve_segment_index(seg), i, &m);
-			same = m.size == n->size;
-		}
-		varve_segment_unref(seg);
-	}
-	if (!same) {
-		lo->differs = true;
-		varve_error("'open/%s/.../%s' is not what its bucket was sealed with: it is kept; move it "
-			    "away by hand once you have looked at it", lo->sealed->name, path);
-	}
-}
-
-static int remove_sealed_parts(struct varve_store *s, struct varve_bucket *sealed,
-			       const char *name, struct varve_err *err)
-{
-	struct leftover lo = {.s = s, .sealed = sealed};
-	struct varve_bucket *b;
-	int r;
-
-	/* The segments are opened with locks that lookups under ns may not hold: at open nobody else
-	 * is there. */
-	r = varve_recover_open(s, name, &b, err);
-	if (r < 0)
-		return r;
-	varve_node_each(b->root, check_leftover, &lo);
-	varve_bucket_forget_tree(s, b);
-	varve_bucket_unref(s, b);
-	if (lo.differs)
-		return 0;
-	varve_info("recovery: bucket '%s' is sealed, its parts are removed", name);
-	return varve_remove_tree(s->open_fd, name, true);
-}
-
 static int recover_open_bucket(void *ctx, int dir_fd, const char *name, const struct stat *st)
 {
 	struct loading *l = ctx;
-	struct varve_bucket *b, *sealed;
+	struct varve_bucket *b;
 	int64_t start, end;
 	int r;
 
@@ -327,9 +294,9 @@ static int recover_open_bucket(void *ctx, int dir_fd, const char *name, const st
 		varve_warning("'open/%s' is no bucket and is ignored", name);
 		return 0;
 	}
-	sealed = varve_bucket_find(l->s, name);
-	if (sealed)
-		return remove_sealed_parts(l->s, sealed, name, l->err);
+	/* Its parts are garbage, or not quite: once it is known which bucket is current. */
+	if (varve_bucket_find(l->s, name))
+		return 0;
 	r = varve_recover_open(l->s, name, &b, l->err);
 	if (r < 0)
 		return r;
@@ -444,7 +411,7 @@ static int load_skeleton(void *ctx, int dir_fd, const char *name, const struct s
 		return load_stream(l, dir_fd, name, st);
 	if (!S_ISDIR(st->st_mode))
 		return 0;
-	r = read_noted(l->s, dir_fd, name, true, &noted);
+	r = read_noted(l->s, NULL, dir_fd, name, true, &noted);
 	if (r == 0)
 		r = add_loaded(l, name, &noted.attr, noted.ino, VARVE_KIND_SDIR, &n);
 	if (r < 0)
@@ -667,6 +634,8 @@ int varve_recover(struct varve_store *s, struct varve_err *err)
 	if (r == 0)
 		varve_node_each(s->current_dir, give_serial, s);
 	if (r == 0)
+		r = varve_carry_load(s, err);
+	if (r == 0)
 		r = varve_recover_each(s->open_fd, ".", recover_open_bucket, &l);
 	if (r == 0)
 		r = choose_current(s, kept_start);
@@ -682,5 +651,6 @@ int varve_recover(struct varve_store *s, struct varve_err *err)
 	varve_node_each(s->current->root, join_one, &j);
 	if (j.r < 0)
 		return varve_err_wrap(err, j.r, "the skeleton of current/");
-	return varve_clock_keep(s);
+	r = varve_recover_carried(s, err);
+	return r < 0 ? r : varve_clock_keep(s);
 }

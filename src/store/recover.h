@@ -8,6 +8,10 @@
 typedef int varve_recover_cb(void *ctx, int dir_fd, const char *name, const struct stat *st);
 int varve_recover_each(int dirfd, const char *path, varve_recover_cb *cb, void *ctx);
 
+/* What is left to be done about parts when it is known which bucket is current: orphans of closed windows go
+ * on in it, hard links that are missing are made, parts of sealed buckets go. */
+int varve_recover_carried(struct varve_store *s, struct varve_err *err);
+
 /* Opens meta/clock and begins to keep time; *ret_start: the start of the bucket whose run of stream
  * numbers it noted, INT64_MIN: none. */
 int varve_recover_clock(struct varve_store *s, int64_t *ret_start, struct varve_err *err);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "store/carry.h"
 #include "store/file.h"
 #include "store/part.h"
 
@@ -150,6 +151,7 @@ static int relink_file(struct varve_store *s, struct move *m, struct varve_node 
 		varve_file_count(s, m->victim, 0);
 		m->victim->nameless = true;
 		m->victim->attr.st_nlink = 0;
+		varve_carry_give_back(s, m->victim);
 		varve_node_unlink(s, m->victim);
 	}
 	if (old != dir->bucket) {
@@ -765,6 +767,9 @@ static int rename_once(struct varve_store *s, uint64_t parent, const char *name,
 	if (r < 0)
 		return r;
 	guard(&s->mutate);
+	r = varve_carry_ready(s);
+	if (r < 0)
+		return r;
 	{
 		guard(&s->ns);
 		r = find_move(s, &m, flags);

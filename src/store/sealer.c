@@ -19,7 +19,11 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "store/boundary.h"
+#include "store/carry.h"
+#include "store/content.h"
 #include "store/entry.h"
+#include "store/file.h"
 #include "store/part.h"
 #include "store/seal.h"
 
@@ -41,6 +45,7 @@ struct items {
 	struct item *list;
 	size_t n, size;
 	unsigned place; /* the one being sealed */
+	struct varve_seal_dress dress; /* of the item being sealed */
 	size_t *of_place;
 	size_t n_of_place;
 	int r;
@@ -108,6 +113,41 @@ static int collect(struct items *it)
 
 /* -- making the segments -- */
 
+/* A file that is not simply its part: the range of it, as it was at the boundary, and what came late. */
+static int ranged_item(struct items *it, struct varve_node *f, struct varve_seal_item *ret)
+{
+	const struct varve_native *nat = f->native;
+	struct varve_part part = {.fd = ret->fd};
+	struct varve_content c;
+
+	if (!nat->head && !nat->end && !nat->late)
+		return 0;
+	if (nat->end) {
+		it->dress = (struct varve_seal_dress){
+			.mode = f->attr.st_mode & 07777, .uid = f->attr.st_uid, .gid = f->attr.st_gid,
+			.mtime_ns = (int64_t)f->attr.st_mtim.tv_sec * VARVE_NS_PER_S +
+				    f->attr.st_mtim.tv_nsec,
+			.xattrs = nat->xattrs, .xattrs_len = nat->xattrs_len};
+		ret->dress = &it->dress;
+	}
+	{
+		guard(&f->lock);
+		varve_content_now(f, &part, &c);
+	}
+	ret->ranged = true;
+	ret->from = c.head;
+	ret->size = c.end - c.head;
+	if (c.late) {
+		int fd = varve_content_copy(it->s, f, &part);
+
+		(void)close(ret->fd);
+		ret->fd = fd;
+		ret->from = 0;
+		ret->size += c.late;
+	}
+	return ret->fd < 0 ? ret->fd : 0;
+}
+
 static int next_item(void *ctx, size_t i, struct varve_seal_item *ret)
 {
 	struct items *it = ctx;
@@ -127,6 +167,8 @@ static int next_item(void *ctx, size_t i, struct varve_seal_item *ret)
 		if (m->node->lifted)
 			ret->mode = m->node->attr.st_mode & 07777;
 		ret->fd = varve_part_open(it->s->open_fd, path);
+		if (ret->fd >= 0 && m->node->native)
+			return ranged_item(it, m->node, ret);
 	}
 	return ret->fd < 0 ? ret->fd : 0;
 }
@@ -236,6 +278,54 @@ static void find_members(struct items *it)
 		}
 		varve_segment_unref(seg);
 	}
+}
+
+/* Before a part goes its size is looked at again, and of one that an earlier daemon may have left to a
+ * descriptor, whether it is still held: what came behind what was sealed goes on in the current bucket. */
+static int keep_rest(struct items *it)
+{
+	struct varve_store *s = it->s;
+	bool carries = false;
+	int r = 0;
+
+	for (size_t i = 0; i < it->n; i++) {
+		struct item *m = &it->list[i];
+		struct varve_node *f = m->node;
+		cleanup_free char *path = NULL;
+		uint64_t head = 0;
+		bool pending;
+		struct stat st;
+
+		if (f->kind != VARVE_KIND_FILE || !m->found || f->is_link)
+			continue;
+		if (f->native && (f->native->end || f->native->late))
+			continue;
+		path = varve_part_path(s, it->b, f->place, m->path);
+		if (f->native && f->native->head)
+			head = varve_mark_at(f->native->head, &pending);
+		if (!path || fstatat(s->open_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    (uint64_t)st.st_size == head + (uint64_t)m->attr.st_size)
+			continue;
+		guard(&s->mutate);
+		r = varve_carry_mark_file(s, f, head + (uint64_t)m->attr.st_size);
+		if (r < 0)
+			break;
+		guard(&s->ns);
+		f->appended = true;
+		varve_file_add_writers(s, f, 1);
+		carries = true;
+	}
+	if (carries) {
+		guard(&s->mutate);
+		varve_boundary_settle(s, it->b);
+		r = varve_carry_finish(s, true);
+		varve_warning("parts of bucket '%s' were written to while it was sealed: what came goes on in "
+			      "bucket '%s'", it->b->name, s->current->name);
+	}
+	if (r < 0)
+		varve_error("parts of bucket '%s' were written to while it was sealed, and can't be carried on: "
+			    "%s; they stay in 'open/%s'", it->b->name, strerror(-r), it->b->name);
+	return r;
 }
 
 /* From here on the bucket is read from its segments, also by those who had it open. */
@@ -351,7 +441,11 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b)
 		(void)varve_bucket_shut(s, b);
 	}
 	varve_crash_point("seal.shut");
-	r = collect(&it);
+	/* Where the ranges end must be known, and what newer buckets have of the parts must have names there,
+	 * before anything of this bucket goes. */
+	r = varve_carry_finish(s, false);
+	if (r == 0)
+		r = collect(&it);
 	if (r == 0 && it.n <= 1) {
 		items_done(&it);
 		return vanish(s, b);
@@ -378,11 +472,13 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b)
 	if (r < 0)
 		varve_error("sealed bucket '%s' can't be listed: %s", b->name, strerror(-r));
 	find_members(&it);
+	r = keep_rest(&it);
 	become_sealed(&it, &sum);
 	items_done(&it);
 	log_seal(s, b, &sum, varve_clock_boottime(s->clock) - began);
 	varve_crash_point("seal.audited");
-	r = varve_parts_to_trash(s, b->name);
+	if (r == 0)
+		r = varve_parts_to_trash(s, b->name);
 	if (r < 0)
 		varve_error("the parts of sealed bucket '%s' can't be removed: %s; the next mount tries "
 			    "again", b->name, strerror(-r));

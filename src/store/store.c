@@ -11,7 +11,9 @@
 #include <sys/xattr.h>
 
 #include "base/log.h"
+#include "store/carry.h"
 #include "store/entry.h"
+#include "store/native.h"
 
 #define CONF_BYTES_MAX (64 * 1024)
 
@@ -266,10 +268,13 @@ static void init_locks(struct varve_store *s)
 	(void)pthread_mutex_init(&s->trash, NULL);
 	(void)pthread_mutex_init(&s->ns, NULL);
 	(void)pthread_mutex_init(&s->inos, NULL);
+	(void)pthread_mutex_init(&s->ranges, NULL);
+	varve_ranges_init(&s->kept);
 	(void)pthread_condattr_init(&monotonic);
 	(void)pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	(void)pthread_cond_init(&s->wake_keeper, &monotonic);
 	(void)pthread_cond_init(&s->wake_sealer, &monotonic);
+	(void)pthread_cond_init(&s->wake_recorder, &monotonic);
 	(void)pthread_cond_init(&s->wake_reaper, &monotonic);
 	(void)pthread_cond_init(&s->sealed_one, &monotonic);
 	(void)pthread_cond_init(&s->made_room, &monotonic);
@@ -380,6 +385,8 @@ int varve_store_start(struct varve_store *s, struct varve_err *err)
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);
 	r = start_thread(&s->keeper, varve_keeper_main, s, "varve-keeper");
 	if (r == 0)
+		r = start_thread(&s->recorder, varve_recorder_main, s, "varve-recorder");
+	if (r == 0)
 		r = start_thread(&s->sealer, varve_sealer_main, s, "varve-sealer");
 	if (r == 0)
 		r = start_thread(&s->reaper, varve_reaper_main, s, "varve-reaper");
@@ -398,6 +405,7 @@ static void stop_threads(struct varve_store *s)
 		atomic_store(&s->cancel_seal, 1);
 		(void)pthread_cond_broadcast(&s->wake_keeper);
 		(void)pthread_cond_broadcast(&s->wake_sealer);
+		(void)pthread_cond_broadcast(&s->wake_recorder);
 		(void)pthread_cond_broadcast(&s->wake_reaper);
 		(void)pthread_cond_broadcast(&s->sealed_one);
 		(void)pthread_cond_broadcast(&s->made_room);
@@ -405,6 +413,7 @@ static void stop_threads(struct varve_store *s)
 	if (!s->threads_run)
 		return;
 	(void)pthread_join(s->keeper, NULL);
+	(void)pthread_join(s->recorder, NULL);
 	(void)pthread_join(s->sealer, NULL);
 	(void)pthread_join(s->reaper, NULL);
 	s->threads_run = false;
@@ -446,11 +455,16 @@ static void free_nodes(struct varve_store *s)
 		if (s->handles[i])
 			varve_store_release(s, s->handles[i]->fh);
 	close_buckets(s);
+	varve_carry_end(s);
 	guard(&s->ns);
 	/* All go, in whatever order the table has them: what points from one to another is cut first. */
 	for (uint32_t i = 0; i < s->n_id_chains; i++)
 		for (struct varve_node *n = s->id_chains[i]; n; n = n->id_next)
+		{
 			n->succ = n->sdir = n->ddir = n->parent = NULL;
+			if (n->native)
+				n->native->after = NULL;
+		}
 	for (uint32_t i = 0; i < s->n_id_chains; i++)
 		while (s->id_chains[i]) {
 			struct varve_node *n = s->id_chains[i];
@@ -467,9 +481,12 @@ void varve_store_close(struct varve_store *s)
 		     s->sealed_fd,  s->staging_fd, s->trash_fd, s->dirfd, s->lock_fd};
 
 	stop_threads(s);
-	if (s->clock_slots && s->current)
+	if (s->clock_slots && s->current) {
 		(void)varve_clock_keep(s);
+		(void)varve_carry_finish(s, false);
+	}
 	free_nodes(s);
+	varve_native_close(s);
 	/* Everything that was written is on disk when the mount is gone. */
 	if (s->dirfd >= 0 && s->current)
 		(void)syncfs(s->dirfd);
@@ -477,6 +494,8 @@ void varve_store_close(struct varve_store *s)
 	varve_audit_close(s->audit);
 	varve_slots_close(s->ino_slots);
 	varve_slots_close(s->clock_slots);
+	varve_slots_close(s->range_slots);
+	varve_ranges_done(&s->kept);
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
 		if (fds[i] >= 0)
 			(void)close(fds[i]);

@@ -53,6 +53,8 @@ struct varve_entry {
 /* What an open hands out. */
 struct varve_opened {
 	uint64_t fh;
+	int backing; /* not 0: what the kernel may write to by itself, as struct varve_store_kernel's
+		      * register_part gave it; with direct_io: reads and writes come to the store all the same */
 	bool direct_io;	 /* reads and writes come to the store; else the content never changes */
 	bool keep_cache; /* what the kernel has cached of it is still right */
 };
@@ -61,6 +63,14 @@ struct varve_opened {
 struct varve_store_events {
 	void (*entry_gone)(void *ctx, uint64_t parent_id, const char *name);
 	void (*inode_changed)(void *ctx, uint64_t id); /* attributes and pages */
+	void *ctx;
+};
+
+/* What lets the kernel write to parts by itself (passthrough). */
+struct varve_store_kernel {
+	/* Makes a part (a descriptor opened for reading) known to the kernel: a number > 0, or -errno. */
+	int (*register_part)(void *ctx, int fd);
+	void (*forget_part)(void *ctx, int backing);
 	void *ctx;
 };
 
@@ -81,6 +91,14 @@ int varve_store_open(const struct varve_store_params *params, struct varve_store
 
 /* Replaces the events (the session knows them only once it is made); before start. */
 void varve_store_set_events(struct varve_store *s, const struct varve_store_events *events);
+
+/* Lets the kernel write to parts by itself where the policy allows it; before start. Without this call
+ * all writes are the store's. */
+void varve_store_set_kernel(struct varve_store *s, const struct varve_store_kernel *kernel);
+/* From now on it can't, for this reason: the store serves all that is opened. Said once. */
+void varve_store_kernel_off(struct varve_store *s, const char *why);
+/* "passthrough", or "served by the daemon: WHY"; into buf. */
+void varve_store_mode(struct varve_store *s, char *buf, size_t size);
 
 /* Starts the store's threads: boundaries, sealing, retention. After the last fork. */
 int varve_store_start(struct varve_store *s, struct varve_err *err) varve_must_check;
@@ -197,7 +215,7 @@ struct varve_status {
 	int64_t wall_ns;
 	const char *clock;    /* "good", "behind", "untrusted" */
 	char bucket_length[32];
-	char mode[64];	      /* how writes are served: "served by the daemon" */
+	char mode[128];	      /* how writes are served: see varve_store_mode */
 	int64_t next_boundary_ns;
 	uint64_t volume_bytes, free_bytes;
 	uint64_t store_bytes; /* allocated by all */

@@ -427,6 +427,7 @@ def test_serialised_on_a_slow_disk(t):
             os.write(fd, lines.line("w", n))
         n += 1
         append(m.cur("bulk"), big)
+        time.sleep(0.02)  # at full speed there would be more than a test has time to seal
     for fd in fds:
         os.close(fd)
     last = m.open_name()

@@ -99,4 +99,4 @@ def test_without_newlines(t):
         ok(check(t, m, f, of, ["-n", "-c"], tolerance_ms) >= BOUNDARIES, f"{f} is in many buckets")
 
 
-main(jobs=3)
+main(jobs=1)

@@ -303,7 +303,8 @@ START_TEST(help_is_true)
 	static const char *const names[] = {
 		"bucket",   "grace",  "keep",        "keep-min",   "max-size",     "max-buckets",
 		"min-free", "undrop", "clock-trust", "seal-level", "seal-threads", "cache",
-		"worm",     "rmdir",  "uid",         "gid",        "mode",         "passthrough"};
+		"worm",     "rmdir",  "uid",         "gid",        "mode",         "passthrough",
+		"cut"};
 	const struct varve_option_help *h = varve_policy_help();
 	size_t n = 0;
 

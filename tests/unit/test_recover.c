@@ -212,7 +212,7 @@ static void lose_segment(void)
 	ck_assert_int_eq(unlink(t_at(t, "sealed/%s/default/0.tar.zst", HOUR_10)), 0);
 }
 
-static void (*const differ[])(void) = {grow_part, shrink_part, add_part, spoil_segment,
+static void (*const differ[])(void) = {shrink_part, add_part, spoil_segment,
 				       lose_segment};
 
 START_TEST(test_parts_differ_from_the_segment)
@@ -234,6 +234,30 @@ START_TEST(test_parts_differ_from_the_segment)
 			expect_filled(HOUR_10);
 		t_close(t);
 	}
+}
+END_TEST
+
+/* What came behind what was sealed, from a descriptor that outlived the daemon, is not lost: it goes on in the
+ * current bucket, under the name. */
+START_TEST(test_part_that_grew_goes_on)
+{
+	char *log;
+
+	t_open(t);
+	fill();
+	seal_with_parts_left();
+	grow_part();
+	log = t_open_logged(t);
+	ck_assert_msg(strstr(log, HOUR_10) && strstr(log, "goes on in bucket"), "%s", log);
+	free(log);
+	expect_filled(HOUR_10);
+	ck_assert(!t_exists(t_at(t, "open/%s", HOUR_10)));
+	t_expect(t, "current/s.log", "more\n");
+	t_close(t);
+	t_open(t);
+	expect_filled(HOUR_10);
+	t_expect(t, "current/s.log", "more\n");
+	t_close(t);
 }
 END_TEST
 
@@ -611,6 +635,7 @@ static Suite *make_suite(void)
 	tcase_add_test(c, test_other_hidden_things_stay);
 	tcase_add_loop_test(c, test_seal_was_committed, 0, 2);
 	tcase_add_test(c, test_some_parts_were_removed);
+	tcase_add_test(c, test_part_that_grew_goes_on);
 	tcase_add_loop_test(c, test_parts_differ_from_the_segment, 0,
 			    (int)(sizeof(differ) / sizeof(*differ)));
 	tcase_add_test(c, test_junk_is_ignored);

@@ -1,0 +1,333 @@
+#include "store/native.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "store/entry.h"
+#include "store/file.h"
+#include "store/part.h"
+
+struct varve_native *varve_native_of(struct varve_node *n)
+{
+	if (!n->native)
+		n->native = calloc(1, sizeof(*n->native));
+	return n->native;
+}
+
+void varve_native_close_later(struct varve_store *s, struct varve_part *part)
+{
+	/* Only the last reference's end closes; it is then nobody's but the list's. */
+	if (!part || atomic_fetch_sub_explicit(&part->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	atomic_store(&part->refs, 1);
+	part->next = s->to_close;
+	s->to_close = part;
+}
+
+void varve_native_free(struct varve_store *s, struct varve_node *n)
+{
+	struct varve_native *nat = n->native;
+
+	if (!nat)
+		return;
+	n->native = NULL;
+	if (nat->ranged_at) {
+		*nat->ranged_at = nat->next_ranged;
+		if (nat->next_ranged)
+			nat->next_ranged->native->ranged_at = nat->ranged_at;
+	}
+	if (nat->to_link)
+		s->n_to_link--;
+	varve_mark_unref(nat->head);
+	varve_mark_unref(nat->end);
+	varve_native_close_later(s, nat->late);
+	varve_native_close_later(s, nat->pin);
+	varve_node_unref(s, nat->after);
+	free(nat->xattrs);
+	free(nat);
+}
+
+void varve_native_close(struct varve_store *s)
+{
+	struct varve_part *list;
+
+	{
+		guard(&s->ns);
+		list = s->to_close;
+		s->to_close = NULL;
+	}
+	while (list) {
+		struct varve_part *next = list->next;
+
+		varve_part_unref(list);
+		list = next;
+	}
+}
+
+bool varve_native_is_written(const struct varve_node *f)
+{
+	const struct varve_native *nat = f->native;
+	const struct varve_part *part;
+
+	if (!nat)
+		return false;
+	part = nat->pin ? nat->pin : f->part;
+	return nat->orphan || (part && part->kernel_writers);
+}
+
+bool varve_native_attr_is_exact(struct varve_store *s, const struct varve_node *f)
+{
+	return f->bucket == s->current && f->linked && !f->succ && !f->dated_writers &&
+	       !(f->native && (f->native->head || f->native->orphan));
+}
+
+/* -- whether it can be used -- */
+
+void varve_store_set_kernel(struct varve_store *s, const struct varve_store_kernel *kernel)
+{
+	s->kernel = *kernel;
+}
+
+static bool is_wanted(const struct varve_store *s)
+{
+	return s->policy.passthrough && !s->policy.worm;
+}
+
+void varve_store_kernel_off(struct varve_store *s, const char *why)
+{
+	guard(&s->ns);
+	if (atomic_load(&s->kernel_off))
+		return;
+	(void)snprintf(s->kernel_why, sizeof(s->kernel_why), "%s", why);
+	atomic_store(&s->kernel_off, true);
+}
+
+void varve_store_mode(struct varve_store *s, char *buf, size_t size)
+{
+	const char *why = "this build of libfuse knows no passthrough";
+
+	guard(&s->ns);
+	if (s->policy.worm)
+		why = "the store is worm";
+	else if (!s->policy.passthrough)
+		why = "passthrough=no";
+	else if (atomic_load(&s->kernel_off))
+		why = s->kernel_why;
+	else if (s->kernel.register_part) {
+		(void)snprintf(buf, size, "passthrough");
+		return;
+	}
+	(void)snprintf(buf, size, "served by the daemon: %s", why);
+}
+
+/* -- opens -- */
+
+static bool is_pure(const struct varve_handle *h)
+{
+	return (h->flags & O_ACCMODE) == O_WRONLY && h->flags & O_APPEND;
+}
+
+/* ns and n's file.lock held. */
+static void count_open(struct varve_handle *h, struct varve_node *n, struct varve_part *part, bool pure)
+{
+	struct varve_native *nat = n->native;
+
+	nat->backed++;
+	h->backed = true;
+	if (h->readable)
+		nat->mappable++;
+	if (pure) {
+		part->kernel_writers++;
+		nat->by_kernel = true;
+		h->kernel_part = varve_part_ref(part);
+	}
+}
+
+bool varve_native_is_on(const struct varve_store *s)
+{
+	return s->kernel.register_part && is_wanted(s) && !atomic_load(&s->kernel_off);
+}
+
+/* Whether the node's first open may get a number: see native.h; ns held. */
+static bool may_begin(struct varve_store *s, const struct varve_node *n, const struct varve_node *f,
+		      const struct varve_part *part)
+{
+	return varve_native_is_on(s) && part && n == f && f->kind == VARVE_KIND_FILE && f->bucket && f->bucket == s->current && f->linked &&
+	       !f->succ && f->part == part && !(f->native && (f->native->head || f->native->end));
+}
+
+static int register_part(struct varve_store *s, const struct varve_part *part)
+{
+	cleanup_close int fd = -1;
+	char proc[64];
+
+	/* What the kernel keeps must not count as a writer of the part: only for reading. */
+	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", part->fd);
+	fd = open(proc, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? -errno : s->kernel.register_part(s->kernel.ctx, fd);
+}
+
+void varve_native_open(struct varve_store *s, struct varve_handle *h, struct varve_node *n,
+		       struct varve_node *f, struct varve_part *part, struct varve_opened *ret)
+{
+	bool pure = is_pure(h), was;
+	struct varve_native *nat;
+	int id;
+
+	ret->direct_io = true;
+	/* The dated path is an inode of its own, which is always direct. */
+	if (h->dated)
+		return;
+	/* Against other opens of the node, and so that a boundary sees either all of it or nothing. */
+	guard(&n->lock);
+	{
+		guard(&s->ns);
+		nat = n->native;
+		if (nat && nat->backed) {
+			pure = pure && may_begin(s, n, f, part) && part == nat->backing_part;
+			count_open(h, n, part, pure);
+			ret->backing = nat->backing;
+			ret->direct_io = !pure;
+			return;
+		}
+		if (!may_begin(s, n, f, part) || !varve_native_of(n))
+			return;
+		nat = n->native;
+		was = nat->by_kernel;
+		/* Before the kernel can write: a boundary in this moment carries the part. */
+		count_open(h, n, part, pure);
+		nat->backing_part = varve_part_ref(part);
+	}
+	id = register_part(s, part);
+	{
+		guard(&s->ns);
+		if (id > 0) {
+			nat->backing = id;
+			ret->backing = id;
+			ret->direct_io = !pure;
+			return;
+		}
+		nat->backed--;
+		h->backed = false;
+		if (h->readable)
+			nat->mappable--;
+		if (pure) {
+			part->kernel_writers--;
+			nat->by_kernel = was;
+		}
+		nat->backing_part = NULL;
+	}
+	if (pure) {
+		varve_part_unref(h->kernel_part);
+		h->kernel_part = NULL;
+	}
+	varve_part_unref(part);
+	if (id != -EMFILE && id != -ENFILE && id != -ENOMEM)
+		varve_store_kernel_off(s, strerror(-id));
+}
+
+void varve_native_settle(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_part *part = NULL;
+	struct varve_native *nat;
+	struct stat st;
+
+	guard(&f->lock);
+	{
+		guard(&s->ns);
+		nat = f->native;
+		if (nat && nat->by_kernel && !nat->end && !varve_native_is_written(f) &&
+		    f->kind == VARVE_KIND_FILE)
+			part = nat->pin ? nat->pin : f->part;
+		if (part)
+			(void)varve_part_ref(part);
+	}
+	if (!part)
+		return;
+	if (fstat(part->fd, &st) == 0) {
+		guard(&s->ns);
+		if (!varve_native_is_written(f) && nat->by_kernel) {
+			f->size = (uint64_t)st.st_size;
+			f->last = -1;
+			nat->by_kernel = false;
+			if (nat->pin && !nat->to_link) {
+				varve_native_close_later(s, nat->pin);
+				nat->pin = NULL;
+			}
+		}
+		if (!f->nameless)
+			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
+	}
+	varve_part_unref(part);
+}
+
+void varve_native_count(struct varve_store *s)
+{
+	cleanup_free struct varve_node **list = NULL;
+	size_t n = 0, size = 0;
+
+	{
+		guard(&s->ns);
+		for (struct varve_node *f = s->current->written; f; f = f->next_written)
+			size += f->native && f->native->by_kernel;
+		list = size ? malloc(size * sizeof(struct varve_node *)) : NULL;
+		for (struct varve_node *f = s->current->written; list && f; f = f->next_written)
+			if (f->native && f->native->by_kernel)
+				list[n++] = varve_node_ref(f);
+	}
+	for (size_t i = 0; i < n; i++) {
+		struct varve_part *part;
+		struct stat st;
+
+		if (varve_file_part(s, list[i], &part) == 0) {
+			guard(&list[i]->lock);
+			if (list[i]->native->by_kernel && fstat(part->fd, &st) == 0) {
+				list[i]->size = (uint64_t)st.st_size;
+				if (!list[i]->nameless)
+					varve_file_count(s, list[i], (uint64_t)st.st_blocks * 512);
+			}
+			varve_part_unref(part);
+		}
+		varve_node_put(s, list[i]);
+	}
+}
+
+void varve_native_release(struct varve_store *s, struct varve_handle *h)
+{
+	struct varve_node *n = h->opened, *newest = NULL;
+	struct varve_part *part = NULL;
+	int id = 0;
+
+	if (!h->backed && !h->kernel_part)
+		return;
+	{
+		guard(&s->ns);
+		struct varve_native *nat = n->native;
+
+		if (h->kernel_part && --h->kernel_part->kernel_writers == 0)
+			newest = varve_node_ref(varve_file_newest(n));
+		if (h->backed) {
+			if (h->readable)
+				nat->mappable--;
+			if (--nat->backed == 0) {
+				id = nat->backing;
+				part = nat->backing_part;
+				nat->backing = 0;
+				nat->backing_part = NULL;
+			}
+		}
+	}
+	if (newest) {
+		varve_native_settle(s, newest);
+		guard(&s->ns);
+		varve_node_unref(s, newest);
+	}
+	if (id)
+		s->kernel.forget_part(s->kernel.ctx, id);
+	varve_part_unref(part);
+	varve_part_unref(h->kernel_part);
+	varve_native_close(s);
+}
