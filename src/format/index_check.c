@@ -121,31 +121,37 @@ static int read_extents(struct varve_index *ix, uint32_t i, const unsigned char 
 	return 0;
 }
 
-/* The directories that hold the member being looked at, innermost last. No component is empty, so
- * that many are enough. */
-struct open_dirs {
-	uint32_t n;
-	uint32_t at[VARVE_PATH_BYTES_MAX / 2 + 2];
+/* Where a path of the heap is. */
+struct place {
+	const char *path;
+	uint32_t len;
+	uint32_t member;
 };
 
-static bool holds(const struct varve_member *dir, const struct varve_member *m)
+/* The member before the one being looked at, and the directories that hold it, innermost last. No
+ * component is empty, so that many are enough. */
+struct open_dirs {
+	struct place before;
+	uint32_t n;
+	struct place at[VARVE_PATH_BYTES_MAX / 2 + 2];
+};
+
+static bool holds(const struct place *dir, const struct varve_member *m)
 {
-	return dir->path_len < m->path_len && memcmp(dir->path, m->path, dir->path_len) == 0 &&
-	       (dir->path_len == 0 || m->path[dir->path_len] == '/');
+	return dir->len < m->path_len && memcmp(dir->path, m->path, dir->len) == 0 &&
+	       (dir->len == 0 || m->path[dir->len] == '/');
 }
 
 static int close_dirs(const struct varve_index *ix, struct open_dirs *open,
 		      const struct varve_member *next, uint32_t i, struct varve_err *err)
 {
 	for (; open->n > 0; open->n--) {
-		struct varve_member dir;
-		uint32_t d = open->at[open->n - 1];
+		const struct place *dir = &open->at[open->n - 1];
 
-		varve_index_member(ix, d, &dir);
-		if (next && holds(&dir, next))
+		if (next && holds(dir, next))
 			return 0;
-		if (varve_index_subtree_end(ix, d) != i)
-			return bad_member(err, d, "end of what is in it");
+		if (varve_index_subtree_end(ix, dir->member) != i)
+			return bad_member(err, dir->member, "end of what is in it");
 	}
 	return next ? bad_member(err, i, "is in no directory") : 0;
 }
@@ -154,7 +160,6 @@ static int close_dirs(const struct varve_index *ix, struct open_dirs *open,
 static int check_place(const struct varve_index *ix, struct open_dirs *open,
 		       const struct varve_member *m, uint32_t i, struct varve_err *err)
 {
-	struct varve_member other;
 	size_t skip;
 	int r;
 
@@ -162,19 +167,19 @@ static int check_place(const struct varve_index *ix, struct open_dirs *open,
 		if (m->path_len != 0 || !S_ISDIR(m->mode))
 			return bad_member(err, i, "is not the bucket's directory");
 	} else {
-		varve_index_member(ix, i - 1, &other);
-		if (varve_path_compare(other.path, other.path_len, m->path, m->path_len) >= 0)
+		if (varve_path_compare(open->before.path, open->before.len, m->path, m->path_len) >= 0)
 			return bad_member(err, i, "out of order");
 		r = close_dirs(ix, open, m, i, err);
 		if (r < 0)
 			return r;
-		varve_index_member(ix, open->at[open->n - 1], &other);
-		skip = other.path_len > 0 ? other.path_len + 1 : 0;
+		skip = open->at[open->n - 1].len;
+		skip += skip > 0;
 		if (memchr(m->path + skip, '/', m->path_len - skip))
 			return bad_member(err, i, "its directory is missing");
 	}
+	open->before = (struct place){m->path, m->path_len, i};
 	if (S_ISDIR(m->mode))
-		open->at[open->n++] = i;
+		open->at[open->n++] = open->before;
 	else if (varve_index_subtree_end(ix, i) != i + 1)
 		return bad_member(err, i, "end of what is in it");
 	return 0;
@@ -185,8 +190,9 @@ static int check_member(struct varve_index *ix, struct open_dirs *open, uint32_t
 {
 	static const unsigned char zeros[16];
 	struct varve_member m;
-	struct varve_err why = {0};
+	struct varve_err why;
 
+	why.msg[0] = '\0'; /* the rest of it is not worth its time, member by member */
 	varve_index_member(ix, i, &m);
 	if (varve_get_le16(ix->members + (size_t)i * VARVE_IM_BYTES + VARVE_IM_RESERVED) != 0)
 		return bad_member(err, i, "reserved field");

@@ -19,6 +19,10 @@ struct dirbuf {
 /* No entry of a READDIRPLUS reply is shorter than its attributes, so this many fit at the most. */
 #define DIRENTPLUS_MIN 128
 
+/* The kernel asks for attributes at the start of every listing, and goes on so only for those who
+ * look at them: a small first answer spares the others a thousand inodes that nobody wants. */
+#define FIRST_PLUS_BYTES 4096
+
 static bool is_dot(const char *name)
 {
 	return name[0] == '.' && (!name[1] || (name[1] == '.' && !name[2]));
@@ -53,12 +57,18 @@ static void read_directory(fuse_req_t req, fuse_ino_t ino, size_t size, off_t of
 			   bool plus)
 {
 	const struct varve_ll *ll = varve_ll_of(req);
-	cleanup_free char *buf = malloc(size ? size : 1);
-	cleanup_free uint64_t *given =
-		plus ? calloc(size / DIRENTPLUS_MIN + 1, sizeof(*given)) : NULL;
-	struct dirbuf d = {.req = req, .plus = plus, .buf = buf, .size = size, .given = given};
+	cleanup_free char *buf = NULL;
+	cleanup_free uint64_t *given = NULL;
+	struct dirbuf d = {.req = req, .plus = plus};
 	int r;
 
+	if (plus && off == 0 && size > FIRST_PLUS_BYTES)
+		size = FIRST_PLUS_BYTES;
+	buf = malloc(size ? size : 1);
+	given = plus ? calloc(size / DIRENTPLUS_MIN + 1, sizeof(*given)) : NULL;
+	d.buf = buf;
+	d.size = size;
+	d.given = given;
 	if (!buf || (plus && !given))
 		r = -ENOMEM;
 	else if (varve_views_is(ino))
@@ -86,6 +96,9 @@ void varve_op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	fi->fh = dh;
+	/* The kernel keeps the names, and with them what it knows of ACLs, over many listings. */
+	if (!varve_views_is(ino) && varve_store_dir_is_final(store, dh))
+		fi->cache_readdir = fi->keep_cache = 1;
 	if (fuse_reply_open(req, fi) < 0 && !varve_views_is(ino))
 		varve_store_releasedir(store, dh);
 }

@@ -234,7 +234,7 @@ struct varve_handle {
 
 	struct varve_dirent *list; /* directory: what opendir or rewinddir saw */
 	uint32_t n_list;
-	int list_error; /* what the listing ends with: a part of it can't be read */
+	bool on_index;	     /* it is read from the index instead: a sealed bucket's */
 };
 
 struct varve_dirent {
@@ -445,8 +445,12 @@ int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t
 int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct varve_tombs **ret);
 int varve_sealed_lookup(struct varve_store *s, struct varve_node *dir, const char *name,
 			struct varve_entry *ret);
-uint64_t varve_sealed_up(struct varve_store *s, struct varve_node *dir); /* st_ino of ".." */
-int varve_sealed_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h);
+/* See varve_store_readdir. A cookie holds for all handles and for as long as the bucket stands. Of a
+ * bucket that is only in part readable, that part; then -EIO. */
+int varve_sealed_readdir(struct varve_store *s, struct varve_node *dir, uint64_t off, bool plus,
+			 varve_readdir_cb *cb, void *ctx);
+/* Whether a bucket shows nothing; false also when that can't be told. */
+bool varve_sealed_is_empty(struct varve_store *s, struct varve_bucket *b);
 /* A member's attributes, without its share of the segment. */
 void varve_sealed_attr(const struct varve_member *m, uint64_t ino, struct stat *ret);
 int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *ret);
@@ -456,9 +460,6 @@ int varve_sealed_bucket_node(struct varve_store *s, struct varve_bucket *b,
 ssize_t varve_sealed_getxattr(struct varve_store *s, struct varve_node *n, const char *name,
 			      void *buf, size_t size);
 ssize_t varve_sealed_listxattr(struct varve_store *s, struct varve_node *n, char *buf, size_t size);
-/* Fills a handle's dirent list; helpers shared with dir.c. */
-int varve_dirent_add(struct varve_handle *h, const char *name, size_t len, uint64_t ino,
-		     mode_t type);
 /* Reads the sealed bucket's directory on disk into b->tabs (allocated sizes). No lock: before it is listed, or shelf held. */
 int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b);
 

@@ -126,8 +126,8 @@ void varve_store_forget(struct varve_store *s, uint64_t id, uint64_t count)
 
 /* -- reading directories -- */
 
-int varve_dirent_add(struct varve_handle *h, const char *name, size_t len, uint64_t ino,
-		     mode_t type)
+static int add_dirent(struct varve_handle *h, const char *name, size_t len, uint64_t ino,
+		      mode_t type)
 {
 	char *copy = strndup(name, len);
 
@@ -162,7 +162,7 @@ static void add_child(void *ctx, struct varve_node *c)
 
 	if (l->r < 0 || (l->dated && !varve_dated_visible(c)))
 		return;
-	l->r = varve_dirent_add(l->h, c->name, strlen(c->name), c->ino, c->attr.st_mode & S_IFMT);
+	l->r = add_dirent(l->h, c->name, strlen(c->name), c->ino, c->attr.st_mode & S_IFMT);
 }
 
 /* Of a DDIR below current/: files only, its directories are the skeleton's. */
@@ -195,16 +195,16 @@ static int list_root(struct varve_store *s, struct varve_handle *h)
 	int r;
 
 	guard(&s->ns);
-	r = varve_dirent_add(h, "current", 7, VARVE_ID_CURRENT, S_IFDIR);
+	r = add_dirent(h, "current", 7, VARVE_ID_CURRENT, S_IFDIR);
 	if (r == 0)
-		r = varve_dirent_add(h, ".staging", 8, VARVE_ID_STAGING, S_IFDIR);
+		r = add_dirent(h, ".staging", 8, VARVE_ID_STAGING, S_IFDIR);
 	for (uint32_t i = 0; r == 0 && i < s->n_buckets; i++) {
 		struct varve_bucket *b = s->buckets[i];
 		bool open = b == s->current;
 
 		if (b->dropping || (!open && b->root && !b->dir_made))
 			continue;
-		r = varve_dirent_add(h, b->name, strlen(b->name), open ? VARVE_ID_OPEN_LINK : b->ino,
+		r = add_dirent(h, b->name, strlen(b->name), open ? VARVE_ID_OPEN_LINK : b->ino,
 				     open ? S_IFLNK : S_IFDIR);
 	}
 	return r;
@@ -241,12 +241,13 @@ static int by_name(const void *a, const void *b)
 	return strcmp(((const struct varve_dirent *)a)->name, ((const struct varve_dirent *)b)->name);
 }
 
+/* What the handle goes through: a list of what is there now, or the index of what is sealed. */
 static int fill_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h)
 {
 	uint64_t up = VARVE_ID_ROOT;
 	int r;
 
-	for (;;) {
+	do {
 		enum varve_kind kind;
 
 		{
@@ -256,32 +257,19 @@ static int fill_list(struct varve_store *s, struct varve_node *dir, struct varve
 				up = dir->parent->ino;
 		}
 		clear_list(h);
+		h->on_index = kind == VARVE_KIND_SEALED;
+		if (h->on_index)
+			return 0;
 		r = varve_ino_ready(s);
-		if (r < 0)
-			return r;
-		if (kind == VARVE_KIND_ROOT) {
-			r = list_root(s, h);
-		} else if (kind == VARVE_KIND_SEALED) {
-			up = varve_sealed_up(s, dir);
-			r = varve_sealed_list(s, dir, h);
-		} else {
-			r = list_live(s, dir, h);
-		}
-		if (r != -EAGAIN)
-			break;
-	}
-	h->list_error = 0;
-	if (kind_now(s, dir) == VARVE_KIND_SEALED && (r == -EBADMSG || r == -EPROTONOSUPPORT)) {
-		/* The intact part is shown, and that it is not all is said. */
-		h->list_error = -EIO;
-		r = 0;
-	}
+		if (r == 0)
+			r = kind == VARVE_KIND_ROOT ? list_root(s, h) : list_live(s, dir, h);
+	} while (r == -EAGAIN);
 	if (r < 0)
 		return r;
 	if (h->n_list)
 		qsort(h->list, h->n_list, sizeof(*h->list), by_name);
-	r = varve_dirent_add(h, ".", 1, dir->ino, S_IFDIR);
-	return r < 0 ? r : varve_dirent_add(h, "..", 2, up, S_IFDIR);
+	r = add_dirent(h, ".", 1, dir->ino, S_IFDIR);
+	return r < 0 ? r : add_dirent(h, "..", 2, up, S_IFDIR);
 }
 
 int varve_store_opendir(struct varve_store *s, uint64_t id, uint64_t *ret_dh)
@@ -322,8 +310,12 @@ int varve_store_readdir(struct varve_store *s, uint64_t dh, uint64_t off, bool p
 	if (off == 0 && h->next_off != UINT64_MAX)
 		r = fill_list(s, h->file, h);
 	h->next_off = off;
-	if (r == 0 && off >= h->n_list)
-		r = h->list_error;
+	if (r == 0 && h->on_index) {
+		r = varve_sealed_readdir(s, h->file, off, plus, cb, ctx);
+		/* It was dropped: as in any directory that was removed, there is nothing more. */
+		if (r == -ESTALE)
+			r = -ENOENT;
+	}
 	for (uint64_t i = off; r == 0 && i < h->n_list; i++) {
 		const struct varve_dirent *e = &h->list[i];
 		struct varve_entry entry = {0};
@@ -344,6 +336,19 @@ int varve_store_readdir(struct varve_store *s, uint64_t dh, uint64_t off, bool p
 	(void)pthread_mutex_unlock(&h->lock);
 	varve_handle_put(s, h);
 	return r;
+}
+
+bool varve_store_dir_is_final(struct varve_store *s, uint64_t dh)
+{
+	struct varve_handle *h = varve_handle_get(s, dh);
+	bool final = false;
+
+	if (h) {
+		guard(&h->lock);
+		final = h->is_dir && h->on_index;
+	}
+	varve_handle_put(s, h);
+	return final;
 }
 
 void varve_store_releasedir(struct varve_store *s, uint64_t dh)

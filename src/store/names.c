@@ -518,11 +518,6 @@ static void count_files(void *ctx, struct varve_node *n)
 
 bool varve_bucket_is_empty_dir(struct varve_store *s, struct varve_bucket *b)
 {
-	struct varve_handle list = {0};
-	struct varve_node *n;
-	bool empty = true;
-	int r;
-
 	{
 		guard(&s->ns);
 		if (b->root) {
@@ -531,17 +526,8 @@ bool varve_bucket_is_empty_dir(struct varve_store *s, struct varve_bucket *b)
 			varve_node_each(b->root, count_visible, &c);
 			return !c.n;
 		}
-		r = varve_sealed_bucket_node(s, b, &n);
 	}
-	if (r < 0)
-		return false;
-	if (varve_sealed_list(s, n, &list) < 0 || list.n_list)
-		empty = false;
-	for (uint32_t i = 0; i < list.n_list; i++)
-		free(list.list[i].name);
-	free(list.list);
-	varve_node_put(s, n);
-	return empty;
+	return varve_sealed_is_empty(s, b);
 }
 
 static bool dir_is_empty(struct varve_store *s, struct varve_node *dir)

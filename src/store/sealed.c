@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -465,12 +466,8 @@ static int each_child(struct varve_store *s, struct varve_bucket *b, const char 
 	return r ? r : bad;
 }
 
-static int list_child(void *ctx, const char *name, size_t len, const struct varve_member *m)
-{
-	return varve_dirent_add(ctx, name, len, m->ino, m->mode & S_IFMT);
-}
-
-uint64_t varve_sealed_up(struct varve_store *s, struct varve_node *dir)
+/* st_ino of "..". */
+static uint64_t ino_above(struct varve_store *s, struct varve_node *dir)
 {
 	struct varve_segment *seg;
 	struct varve_member m;
@@ -492,12 +489,148 @@ uint64_t varve_sealed_up(struct varve_store *s, struct varve_node *dir)
 	return ino;
 }
 
-int varve_sealed_list(struct varve_store *s, struct varve_node *dir, struct varve_handle *h)
+/* The place of the directory in a tablet's index. */
+static int dir_in_tab(const struct varve_node *dir, const char *path, uint32_t tab,
+		      const struct varve_index *ix, uint32_t *ret)
 {
-	cleanup_free char *path = NULL;
-	int r = child_path(s, dir, "", &path);
+	if (!dir->tab_none && tab == dir->tab) {
+		*ret = dir->member;
+		return 0;
+	}
+	return varve_index_find(ix, path, strlen(path), ret);
+}
 
-	return r < 0 ? r : each_child(s, dir->bucket, path, list_child, h);
+struct walk {
+	struct varve_store *s;
+	struct varve_node *dir;
+	struct varve_tombs *tombs;
+	const char *path;
+	bool plus;
+	varve_readdir_cb *cb;
+	void *ctx;
+};
+
+/* Gives one entry. False: the callback has had enough. */
+static bool give_child(const struct walk *w, const struct hit *hit, const struct varve_member *m,
+		       const char *name, uint64_t next)
+{
+	struct varve_entry e = {0};
+
+	if (w->plus) {
+		struct varve_node *n;
+
+		guard(&w->s->ns);
+		if (node_for(w->s, w->dir->bucket, hit, m, &n) == 0) {
+			varve_entry_fill(w->s, n, false, &e);
+			varve_node_unref(w->s, n);
+		}
+	}
+	if (!e.id) {
+		e.attr.st_ino = m->ino;
+		e.attr.st_mode = m->mode & S_IFMT;
+	} else if (!S_ISDIR(m->mode)) {
+		e.attr.st_blocks =
+			(blkcnt_t)((varve_segment_share(hit->seg, hit->member) + 511) / 512);
+	}
+	if (w->cb(w->ctx, name, &e, next))
+		return true;
+	if (e.id)
+		varve_store_forget(w->s, e.id, 1);
+	return false;
+}
+
+/* A cookie is the place in the index where to go on: it holds for every handle, whatever was removed
+ * meanwhile, since the kernel keeps what one of them has read for all of them. */
+#define COOKIE_DOTS 2
+
+static uint64_t cookie(uint32_t tab, uint32_t member)
+{
+	return ((uint64_t)tab << 32 | member) + COOKIE_DOTS;
+}
+
+/* One tablet's children of the directory, from member `at` on. 1: the callback has had enough. */
+static int walk_tab(const struct walk *w, struct hit *hit, uint32_t at)
+{
+	const struct varve_index *ix = varve_segment_index(hit->seg);
+	struct varve_bucket *b = w->dir->bucket;
+	size_t skip = *w->path ? strlen(w->path) + 1 : 0;
+	uint32_t i, end;
+
+	if (dir_in_tab(w->dir, w->path, hit->tab, ix, &i) < 0)
+		return 0;
+	end = varve_index_subtree_end(ix, i);
+	for (hit->member = at > i ? at : i + 1; hit->member < end;) {
+		uint32_t next = varve_index_subtree_end(ix, hit->member);
+		char name[NAME_MAX + 1];
+		struct varve_member m;
+		size_t len;
+
+		varve_index_member(ix, hit->member, &m);
+		len = m.path_len - skip;
+		/* A place that no cookie of this directory names; a name that can't be looked up. */
+		if (len > NAME_MAX || memchr(m.path + skip, '/', len)) {
+			hit->member++;
+			continue;
+		}
+		memcpy(name, m.path + skip, len);
+		name[len] = '\0';
+		if (!is_tombed(w->tombs, &b->tabs[hit->tab].at, m.path, m.path_len)) {
+			cleanup_free char *full =
+				hit->tab > 0 ? strndup(m.path, m.path_len) : NULL;
+
+			if (hit->tab > 0 && !full)
+				return -ENOMEM;
+			if ((!full || !shown_before(w->s, b, full, hit->tab)) &&
+			    !give_child(w, hit, &m, name, cookie(hit->tab, next)))
+				return 1;
+		}
+		hit->member = next;
+	}
+	return 0;
+}
+
+static bool give_dot(const struct walk *w, const char *name, uint64_t ino, uint64_t next)
+{
+	struct varve_entry e = {.attr = {.st_ino = ino, .st_mode = S_IFDIR}};
+
+	return w->cb(w->ctx, name, &e, next);
+}
+
+int varve_sealed_readdir(struct varve_store *s, struct varve_node *dir, uint64_t off, bool plus,
+			 varve_readdir_cb *cb, void *ctx)
+{
+	struct varve_bucket *b = dir->bucket;
+	struct walk w = {.s = s, .dir = dir, .plus = plus, .cb = cb, .ctx = ctx};
+	cleanup_free char *path = NULL;
+	uint64_t place = off > COOKIE_DOTS ? off - COOKIE_DOTS : 0;
+	uint32_t at = (uint32_t)place;
+	int r, bad = 0;
+
+	if (off < 1 && !give_dot(&w, ".", dir->ino, 1))
+		return 0;
+	if (off < COOKIE_DOTS && !give_dot(&w, "..", ino_above(s, dir), COOKIE_DOTS))
+		return 0;
+	r = child_path(s, dir, "", &path);
+	w.path = path;
+	if (r == 0)
+		r = varve_sealed_tombs(s, b, &w.tombs);
+	if (r == 0 && plus)
+		r = varve_ino_ready(s);
+	for (uint64_t t = place >> 32; r == 0 && t < b->n_tabs; t++, at = 0) {
+		struct hit hit = {.tab = (uint32_t)t};
+		int e = varve_sealed_segment(s, b, hit.tab, &hit.seg);
+
+		if (e < 0) {
+			bad = e;
+			continue;
+		}
+		r = walk_tab(&w, &hit, at);
+		varve_segment_unref(hit.seg);
+	}
+	if (r != 0)
+		return r > 0 ? 0 : r;
+	/* The intact part was shown; that it is not all is said. */
+	return bad == -EBADMSG || bad == -EPROTONOSUPPORT ? -EIO : bad;
 }
 
 static int any_child(void *ctx, const char *name, size_t len, const struct varve_member *m)
@@ -507,6 +640,11 @@ static int any_child(void *ctx, const char *name, size_t len, const struct varve
 	(void)len;
 	(void)m;
 	return 1;
+}
+
+bool varve_sealed_is_empty(struct varve_store *s, struct varve_bucket *b)
+{
+	return each_child(s, b, "", any_child, NULL) == 0;
 }
 
 /* Removing must work on a full disk, too. */

@@ -192,6 +192,9 @@ typedef bool varve_readdir_cb(void *ctx, const char *name, const struct varve_en
 			      uint64_t next);
 int varve_store_readdir(struct varve_store *s, uint64_t dh, uint64_t off, bool plus,
 			varve_readdir_cb *cb, void *ctx);
+/* Whether nobody but those who remove names through this mount changes what the handle lists, and its
+ * cookies are the same for every handle: the kernel may keep it. */
+bool varve_store_dir_is_final(struct varve_store *s, uint64_t dh);
 void varve_store_releasedir(struct varve_store *s, uint64_t dh);
 int varve_store_fsyncdir(struct varve_store *s, uint64_t id);
 

@@ -73,6 +73,83 @@ START_TEST(test_listing_while_names_go)
 }
 END_TEST
 
+/* The kernel keeps what one handle has read of a sealed directory, and goes on with another. */
+START_TEST(test_a_sealed_cookie_is_the_same_for_every_handle)
+{
+	struct tlist first = {.most = 9}, rest = {.most = 512};
+	struct varve_entry e;
+	uint64_t live, a, b;
+	char path[64];
+
+	for (int i = 0; i < 40; i++) {
+		(void)snprintf(path, sizeof(path), "current/e/f%02d", i);
+		if (i % 2 == 0)
+			ck_assert_int_eq(t_try_mkdir(t, path, 0755), 0);
+		if (i % 2 == 0)
+			(void)strcat(path, "/g");
+		t_append(t, path, "x\n");
+	}
+	ck_assert_int_eq(t_walk(t, "current/e", &e), 0);
+	ck_assert_int_eq(varve_store_opendir(t->s, e.id, &live), 0);
+	ck_assert(!varve_store_dir_is_final(t->s, live));
+	varve_store_releasedir(t->s, live);
+	t_forget_dir(t, &e);
+	t_boundary(t);
+	t_seal(t);
+	ck_assert_int_eq(t_walk(t, C "/e", &e), 0);
+	ck_assert_int_eq(varve_store_opendir(t->s, e.id, &a), 0);
+	ck_assert(varve_store_dir_is_final(t->s, a));
+	ck_assert_int_eq(varve_store_readdir(t->s, a, 0, false, t_list_one, &first), 0);
+	ck_assert_uint_eq(first.n, 9);
+	for (int i = 1; i < 20; i += 2) {
+		(void)snprintf(path, sizeof(path), C "/e/f%02d", i);
+		ck_assert_int_eq(t_unlink(t, path), 0);
+	}
+	ck_assert_int_eq(varve_store_opendir(t->s, e.id, &b), 0);
+	ck_assert_int_eq(varve_store_readdir(t->s, b, first.next[8], false, t_list_one, &rest), 0);
+	/* Behind "." to "f06": of 33, f07 to f19 have lost seven. */
+	ck_assert_uint_eq(rest.n, 26);
+	ck_assert_str_eq(first.names[8], "f06");
+	ck_assert_str_eq(rest.names[0], "f08");
+	ck_assert_str_eq(rest.names[25], "f39");
+	t_list_done(&first);
+	t_list_done(&rest);
+	/* A place between two names, which no cookie means: no path with a '/' comes of it. */
+	ck_assert_int_eq(varve_store_readdir(t->s, b, first.next[2] - 1, false, t_list_one, &rest), 0);
+	for (size_t i = 0; i < rest.n; i++)
+		ck_assert_ptr_null(strchr(rest.names[i], '/'));
+	t_list_done(&rest);
+	varve_store_releasedir(t->s, a);
+	varve_store_releasedir(t->s, b);
+	t_forget_dir(t, &e);
+}
+END_TEST
+
+/* Whoever is in the middle of a directory when its bucket is dropped meets its end. */
+START_TEST(test_listing_a_dropped_bucket_ends)
+{
+	struct tlist l = {.most = 3};
+	struct varve_entry e;
+	uint64_t dh;
+	char path[64];
+
+	for (int i = 0; i < 10; i++) {
+		(void)snprintf(path, sizeof(path), "current/e/f%d", i);
+		t_append(t, path, "x\n");
+	}
+	t_boundary(t);
+	t_seal(t);
+	ck_assert_int_eq(t_walk(t, C "/e", &e), 0);
+	ck_assert_int_eq(varve_store_opendir(t->s, e.id, &dh), 0);
+	ck_assert_int_eq(varve_store_readdir(t->s, dh, 0, false, t_list_one, &l), 0);
+	ck_assert_int_eq(t_rmdir(t, C), 0);
+	ck_assert_int_eq(varve_store_readdir(t->s, dh, l.next[2], false, t_list_one, &l), -ENOENT);
+	t_list_done(&l);
+	varve_store_releasedir(t->s, dh);
+	t_forget_dir(t, &e);
+}
+END_TEST
+
 START_TEST(test_listing_while_names_come)
 {
 	struct tlist l = {.most = 4}, rest = {.most = 512};
@@ -364,6 +441,8 @@ static Suite *make_suite(void)
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, test_listing_while_names_go, 0, 3);
+	tcase_add_test(c, test_a_sealed_cookie_is_the_same_for_every_handle);
+	tcase_add_test(c, test_listing_a_dropped_bucket_ends);
 	tcase_add_test(c, test_listing_while_names_come);
 	tcase_add_test(c, test_listing_plus);
 	tcase_add_test(c, test_dots);
