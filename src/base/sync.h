@@ -3,7 +3,7 @@
  * against this order); each name's comment beside its field says what it guards:
  *
  *   handle.lock -> store.mutate -> store.trash -> bucket.gate -> file.lock -> bucket.shelf -> store.ns
- *   -> leaves: inos, audit, tombs, cache, control
+ *   -> leaves: inos, audit, tombs, cache, control, loop, workers
  *
  * store.ns is never held across I/O. docs/architecture.md has the reasons.
  */

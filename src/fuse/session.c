@@ -17,6 +17,8 @@
 
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "fuse/handoff.h"
+#include "fuse/loop.h"
 #include "fuse/mountpoint.h"
 #include "fuse/notify.h"
 #include "fuse/ops.h"
@@ -24,20 +26,23 @@
 #include "fuse/watcher.h"
 
 #define READ_AHEAD_BYTES (1u << 20)
-#define MAX_THREADS 10
+/* Two serve small appends best, also where there are more cores; see docs/performance.md. */
+#define LOOP_THREADS_MIN 2
+#define LOOP_THREADS_MAX 4
 #define MAX_BACKGROUND 64
 
 struct varve_session {
 	/* -- immutable once it runs -- */
 	struct varve_ll ll;
 	struct fuse_session *se;
+	struct varve_loop *loop;
 	struct varve_notify *notify;
 	struct varve_passthrough passthrough;
 	char *mountpoint;
 	dev_t dev; /* the mount's; 0: not mounted */
 	bool auto_unmount;
 	int watcher_fd; /* what the watcher waits on; -1: there is none */
-	pthread_t main_thread, signal_thread, settle_thread;
+	pthread_t signal_thread, settle_thread;
 	void (*ready)(void *ctx);
 	void *ready_ctx;
 	int signal_fd; /* signalfd of what is blocked */
@@ -127,33 +132,33 @@ static const struct fuse_lowlevel_ops ops = {
 	.lookup = varve_op_lookup,
 	.forget = varve_op_forget,
 	.forget_multi = varve_op_forget_multi,
-	.mkdir = varve_op_mkdir,
-	.mknod = varve_op_mknod,
-	.symlink = varve_op_symlink,
+	.mkdir = varve_via_mkdir,
+	.mknod = varve_via_mknod,
+	.symlink = varve_via_symlink,
 	.link = varve_op_link,
-	.unlink = varve_op_unlink,
-	.rmdir = varve_op_rmdir,
-	.rename = varve_op_rename,
+	.unlink = varve_via_unlink,
+	.rmdir = varve_via_rmdir,
+	.rename = varve_via_rename,
 	.readlink = varve_op_readlink,
 	.getattr = varve_op_getattr,
-	.setattr = varve_op_setattr,
+	.setattr = varve_via_setattr,
 	.getxattr = varve_op_getxattr,
 	.listxattr = varve_op_listxattr,
-	.setxattr = varve_op_setxattr,
-	.removexattr = varve_op_removexattr,
+	.setxattr = varve_via_setxattr,
+	.removexattr = varve_via_removexattr,
 	.statfs = varve_op_statfs,
-	.open = varve_op_open,
-	.create = varve_op_create,
-	.read = varve_op_read,
+	.open = varve_via_open,
+	.create = varve_via_create,
+	.read = varve_via_read,
 	.write = varve_op_write,
-	.fsync = varve_op_fsync,
-	.fallocate = varve_op_fallocate,
+	.fsync = varve_via_fsync,
+	.fallocate = varve_via_fallocate,
 	.release = varve_op_release,
 	.opendir = varve_op_opendir,
-	.readdir = varve_op_readdir,
-	.readdirplus = varve_op_readdirplus,
+	.readdir = varve_via_readdir,
+	.readdirplus = varve_via_readdirplus,
 	.releasedir = varve_op_releasedir,
-	.fsyncdir = varve_op_fsyncdir,
+	.fsyncdir = varve_via_fsyncdir,
 };
 
 static int new_fuse_session(struct varve_session *s, const struct varve_session_params *params)
@@ -189,8 +194,7 @@ void varve_session_block_signals(void)
 	(void)signal(SIGIO, SIG_IGN); /* of a lease that was asked for: see varve_part_has_writer */
 }
 
-/* SIGUSR1 does nothing but interrupt the main thread's wait in older libfuse, which
- * fuse_session_exit does not wake. */
+/* SIGUSR1 does nothing but interrupt the loop's threads. */
 static void on_wake(int sig)
 {
 	(void)sig;
@@ -274,10 +278,9 @@ static void end_by_signal(struct varve_session *s, int sig)
 	varve_info("'%s' is still in use: what is open there ends now", s->mountpoint);
 	/* While the loop still answers what the message under way may wait for. */
 	varve_notify_stop(s->notify);
-	fuse_session_exit(s->se);
-	do
-		(void)pthread_kill(s->main_thread, SIGUSR1);
-	while (wait_signal(s, 50) != 0);
+	varve_loop_stop(s->loop);
+	while (wait_signal(s, -1) != 0)
+		;
 }
 
 static void *signal_thread(void *arg)
@@ -297,6 +300,15 @@ static void *signal_thread(void *arg)
 }
 
 /* -- the start -- */
+
+static unsigned loop_threads(void)
+{
+	long cores = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (cores > LOOP_THREADS_MAX)
+		return LOOP_THREADS_MAX;
+	return cores > LOOP_THREADS_MIN ? (unsigned)cores : LOOP_THREADS_MIN;
+}
 
 /* INIT can only lower the backing device's read-ahead, so it is raised here, where root may. */
 static void raise_read_ahead(dev_t dev)
@@ -378,6 +390,10 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 			(void)varve_err_set(err, r, "libfuse does not take the options '%s'",
 					    params->fuse_options);
 	}
+	if (r == 0)
+		r = varve_loop_new(s->se, loop_threads(), &s->loop);
+	if (r == 0)
+		r = varve_handoff_new(s->loop, &s->ll.handoff);
 	if (r < 0) {
 		varve_session_free(s);
 		return r;
@@ -441,20 +457,6 @@ void varve_session_unmount(struct varve_session *s)
 	s->dev = 0;
 }
 
-static int run_loop(struct varve_session *s)
-{
-	struct fuse_loop_config *config = fuse_loop_cfg_create();
-	int r;
-
-	if (!config)
-		return -ENOMEM;
-	fuse_loop_cfg_set_clone_fd(config, 0);
-	fuse_loop_cfg_set_max_threads(config, MAX_THREADS);
-	r = fuse_session_loop_mt(s->se, config);
-	fuse_loop_cfg_destroy(config);
-	return r > 0 ? -r : r;
-}
-
 /* Closes the connection, which sets free whoever still waits in the mount. */
 static void disconnect(struct varve_session *s)
 {
@@ -470,7 +472,6 @@ int varve_session_run(struct varve_session *s, void (*ready)(void *ctx), void *c
 	bool settle = false;
 	int r;
 
-	s->main_thread = pthread_self();
 	s->ready = ready;
 	s->ready_ctx = ctx;
 	catch_wake();
@@ -484,7 +485,7 @@ int varve_session_run(struct varve_session *s, void (*ready)(void *ctx), void *c
 		settle = r == 0;
 	}
 	if (r == 0)
-		r = run_loop(s);
+		r = varve_loop_run(s->loop);
 	if (r < 0)
 		(void)varve_err_wrap(err, r, "serving '%s'", s->mountpoint);
 	(void)!write(s->ended_fd, &one, sizeof(one));
@@ -493,6 +494,7 @@ int varve_session_run(struct varve_session *s, void (*ready)(void *ctx), void *c
 	if (r < 0)
 		varve_session_unmount(s);
 	varve_notify_stop(s->notify);
+	varve_handoff_stop(s->ll.handoff);
 	disconnect(s);
 	if (settle)
 		(void)pthread_join(s->settle_thread, NULL);
@@ -513,6 +515,8 @@ void varve_session_free(struct varve_session *s)
 		(void)close(s->inited_fd);
 	if (s->watcher_fd >= 0)
 		(void)close(s->watcher_fd);
+	varve_handoff_free(s->ll.handoff);
+	varve_loop_free(s->loop);
 	varve_notify_free(s->notify);
 	varve_views_free(s->ll.views);
 	free(s->mountpoint);

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "store/cache_impl.h"
 
 #define LINGER_MS 10000
@@ -94,6 +95,7 @@ static void *pool_thread(void *arg)
 	bool late = false;
 
 	(void)pthread_setname_np(pthread_self(), "varve-frames");
+	varve_thread_in_background();
 	(void)pthread_mutex_lock(&c->lock);
 	while (!c->stop) {
 		struct timespec until;

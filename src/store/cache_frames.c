@@ -343,6 +343,12 @@ void varve_cache_put(struct varve_frame *f)
 	varve_frames_free(victims);
 }
 
+bool varve_cache_has(struct varve_frame_source *src, uint32_t k)
+{
+	guard(&src->cache->lock);
+	return src->slots[k] && src->slots[k]->state == FRAME_READY;
+}
+
 const unsigned char *varve_frame_bytes(const struct varve_frame *f)
 {
 	return f->raw;

@@ -47,6 +47,8 @@ void varve_cache_detach(struct varve_frame_source *src, bool later);
 int varve_cache_get(struct varve_frame_source *src, uint32_t k,
 		    struct varve_frame **ret) varve_must_check;
 void varve_cache_put(struct varve_frame *f);
+/* Whether frame k is there, decompressed, just now. */
+bool varve_cache_has(struct varve_frame_source *src, uint32_t k);
 const unsigned char *varve_frame_bytes(const struct varve_frame *f);
 
 /* Has the frames first to last (included) decompressed ahead, as far as the pool and the bound let

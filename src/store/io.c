@@ -101,6 +101,33 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 	return n;
 }
 
+enum varve_read_cost varve_store_read_cost(struct varve_store *s, uint64_t fh, size_t size,
+					   uint64_t off)
+{
+	struct varve_handle *h = varve_handle_get(s, fh);
+	enum varve_read_cost cost = VARVE_READ_IN_MEMORY;
+	struct varve_segment *seg = NULL;
+	uint32_t member = 0;
+
+	if (!h)
+		return cost;
+	if (!h->is_dir) {
+		guard(&s->ns);
+		if (h->seg) {
+			seg = varve_segment_ref(h->seg);
+			member = h->member;
+		} else {
+			cost = h->file->kind == VARVE_KIND_SEALED ? VARVE_READ_DECOMPRESSES
+								   : VARVE_READ_FROM_DISK;
+		}
+	}
+	if (seg && !varve_segment_ready(seg, member, size, off))
+		cost = VARVE_READ_DECOMPRESSES;
+	varve_segment_unref(seg);
+	varve_handle_put(s, h);
+	return cost;
+}
+
 /* -- writing -- */
 
 #define ROOM_TRIES 4

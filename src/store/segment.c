@@ -397,3 +397,32 @@ ssize_t varve_segment_pread(struct varve_segment *seg, uint32_t i, void *buf, si
 	}
 	return (ssize_t)done;
 }
+
+bool varve_segment_ready(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off)
+{
+	struct varve_member m;
+	uint64_t end;
+
+	varve_index_member(seg->index, i, &m);
+	if (!S_ISREG(m.mode) || off >= m.size)
+		return true;
+	end = len < m.size - off ? off + len : m.size;
+	while (off < end) {
+		uint64_t tar, run;
+
+		varve_index_map(seg->index, i, off, &tar, &run);
+		if (run > end - off)
+			run = end - off;
+		for (uint64_t at = tar; tar != UINT64_MAX && at < tar + run;) {
+			uint32_t k = varve_index_frame_at(seg->index, at);
+			struct varve_frame_info info;
+
+			if (!varve_cache_has(&seg->src, k))
+				return false;
+			varve_index_frame(seg->index, k, &info);
+			at = info.raw_offset + info.raw_size;
+		}
+		off += run;
+	}
+	return true;
+}

@@ -40,6 +40,9 @@ uint64_t varve_segment_share(const struct varve_segment *seg, uint32_t i);
 ssize_t varve_segment_pread(struct varve_segment *seg, uint32_t i, void *buf, size_t len,
 			    uint64_t off);
 
+/* Whether reading these bytes needs nothing to be decompressed, as things are just now. */
+bool varve_segment_ready(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off);
+
 /* How many frames have failed (their check, or to be read) since the segment was opened. Each was
  * logged, once. */
 uint64_t varve_segment_faults(const struct varve_segment *seg);

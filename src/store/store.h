@@ -170,6 +170,14 @@ int varve_store_open_file(struct varve_store *s, uint64_t id, int flags, struct 
 int varve_store_create(struct varve_store *s, const struct varve_caller *who, uint64_t parent,
 		       const char *name, mode_t mode, int flags, struct varve_entry *ret,
 		       struct varve_opened *ret_opened);
+/* What reading these bytes takes, as far as that is known beforehand. */
+enum varve_read_cost {
+	VARVE_READ_IN_MEMORY,	 /* a copy (or an error, at once) */
+	VARVE_READ_FROM_DISK,	 /* a plain file's: in memory or from the disk */
+	VARVE_READ_DECOMPRESSES, /* something must be decompressed or opened first */
+};
+enum varve_read_cost varve_store_read_cost(struct varve_store *s, uint64_t fh, size_t size,
+					   uint64_t off);
 /* page_cache: the READ comes from the page cache (no lock owner), not from a read(2). */
 ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t size, uint64_t off,
 			 bool page_cache);
