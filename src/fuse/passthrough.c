@@ -31,13 +31,11 @@ static int register_part(void *ctx, int fd)
 	const struct varve_passthrough *p = ctx;
 	struct backing_map map = {.fd = fd};
 	uid_t uid = (uid_t)setfsuid(WRITER_ID);
-	gid_t gid = (gid_t)setfsgid(WRITER_ID);
 	int r = ioctl(fuse_session_fd(p->se), BACKING_OPEN, &map);
 
 	if (r <= 0)
 		r = r < 0 ? -errno : -EIO;
 	(void)setfsuid(uid);
-	(void)setfsgid(gid);
 	return r;
 }
 

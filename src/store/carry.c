@@ -276,14 +276,18 @@ int varve_carry_link(struct varve_store *s, struct varve_node *f)
 	}
 	if (!part)
 		return 0;
-	r = link_now(s, f, part);
+	/* A link that the record does not tell of would show all of the part. */
+	r = varve_carry_save(s);
+	if (r == 0)
+		r = link_now(s, f, part);
 	{
 		guard(&f->lock);
 		guard(&s->ns);
 		if (r == 0 && f->native->to_link) {
 			f->native->to_link = false;
-			s->n_to_link--;
-			s->ranges_wanted++;
+			/* With the last of them the record changes: nothing is left to be linked. */
+			if (--s->n_to_link == 0)
+				s->ranges_wanted++;
 			f->has_part = true;
 			if (f->handles && !f->part)
 				f->part = varve_part_ref(part);
@@ -295,7 +299,8 @@ int varve_carry_link(struct varve_store *s, struct varve_node *f)
 	return r;
 }
 
-/* Links what waits, LINKS_AT_A_TIME under one hold of mutate; true: some are left. */
+/* Links what waits, LINKS_AT_A_TIME under one hold of mutate; true: some are left, or the record has to be written first:
+ * what is linked must be in it. */
 static bool link_some(struct varve_store *s, int *ret_r)
 {
 	struct varve_node *list[LINKS_AT_A_TIME];
@@ -306,6 +311,8 @@ static bool link_some(struct varve_store *s, int *ret_r)
 		guard(&s->ns);
 		if (!s->n_to_link)
 			return false;
+		if (s->ranges_wanted != atomic_load(&s->ranges_saved))
+			return true;
 		for (struct varve_node *f = s->ranged; f && n < LINKS_AT_A_TIME; f = f->native->next_ranged)
 			if (f->native->to_link && f->linked)
 				list[n++] = varve_node_ref(f);
@@ -331,11 +338,14 @@ static bool link_some(struct varve_store *s, int *ret_r)
 
 int varve_carry_finish(struct varve_store *s, bool has_mutate)
 {
-	int r = varve_carry_save(s);
 	bool more = true;
+	int r = 0;
 
-	varve_crash_point("carry.saved");
 	while (more && r == 0) {
+		r = varve_carry_save(s);
+		if (r < 0)
+			break;
+		varve_crash_point("carry.saved");
 		if (has_mutate) {
 			more = link_some(s, &r);
 		} else {

@@ -79,5 +79,5 @@ void varve_carry_join(struct varve_store *s);
 /* Entries of a bucket that was in the trash and is gone. ns not held. */
 void varve_carry_forget(struct varve_store *s, const char *bucket);
 /* Makes the newer file for an entry whose hard link was not made before a crash, in its bucket, from the
- * older file. Alone. */
+ * older file. -ENODATA: nobody writes to the part, and nothing is behind the older file's end. Alone. */
 int varve_carry_remake(struct varve_store *s, struct varve_bucket *b, const struct varve_range *e);

@@ -2,11 +2,13 @@
 #include "store/carry.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "store/content.h"
+#include "store/entry.h"
 #include "store/file.h"
 #include "store/native.h"
 #include "store/part.h"
@@ -163,6 +165,14 @@ int varve_carry_apply(struct varve_store *s, struct varve_node *f, const struct 
 	return 0;
 }
 
+/* f has its struct varve_native and its pin; ns held. */
+static void make_orphan(struct varve_store *s, struct varve_node *f)
+{
+	f->native->orphan = f->native->by_kernel = true;
+	f->appended = true;
+	varve_file_add_writers(s, f, 1);
+}
+
 int varve_carry_orphan(struct varve_store *s, struct varve_node *f)
 {
 	struct varve_part *part;
@@ -175,10 +185,8 @@ int varve_carry_orphan(struct varve_store *s, struct varve_node *f)
 		varve_native_close_later(s, part);
 		return -ENOMEM;
 	}
-	f->native->orphan = f->native->by_kernel = true;
 	f->native->pin = part;
-	f->appended = true;
-	varve_file_add_writers(s, f, 1);
+	make_orphan(s, f);
 	return 0;
 }
 
@@ -302,21 +310,49 @@ static int remake(struct varve_store *s, struct varve_node *older, const struct 
 	return r;
 }
 
+/* The newest of a part's files, if it has an end and nobody is behind it; ns held. */
+static struct varve_node *newest_of(struct varve_store *s, uint64_t number)
+{
+	struct varve_node *newest = NULL;
+
+	for (struct varve_node *f = s->ranged; f; f = f->native->next_ranged)
+		if (f->native->number == number &&
+		    (!newest || f->bucket->start_ns > newest->bucket->start_ns))
+			newest = f;
+	return newest && newest->native->end && !newest->native->after ? newest : NULL;
+}
+
+/* Whether the part goes on behind f's end. */
+static bool has_more(struct varve_store *s, struct varve_node *f, int base, const char *path)
+{
+	bool pending;
+	struct stat st;
+
+	(void)s;
+	return fstatat(base, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       (uint64_t)st.st_size > varve_mark_at(f->native->end, &pending);
+}
+
 int varve_carry_remake(struct varve_store *s, struct varve_bucket *b, const struct varve_range *e)
 {
 	struct varve_bucket *current = s->current;
+	cleanup_free char *path = NULL;
 	struct varve_node *older;
 	struct varve_part *part;
-	int r;
+	bool held;
+	int base, r;
 
 	{
 		guard(&s->ns);
-		for (older = s->ranged; older; older = older->native->next_ranged)
-			if (older->native->number == e->part && older->native->end && !older->native->after)
-				break;
+		older = newest_of(s, e->part);
+		path = older ? varve_node_where(s, older, NULL, older->place, &base) : NULL;
 	}
-	if (!older)
-		return -ENOENT;
+	if (!older || !path)
+		return older ? -ENOMEM : -ENOENT;
+	/* Before it is open here. */
+	held = varve_part_has_writer(base, path);
+	if (!held && !has_more(s, older, base, path))
+		return -ENODATA;
 	r = varve_file_part_named(s, older, &part);
 	if (r < 0)
 		return r;
@@ -328,6 +364,8 @@ int varve_carry_remake(struct varve_store *s, struct varve_bucket *b, const stru
 		s->current = b;
 		r = remake(s, older, e);
 		s->current = current;
+		if (r == 0 && held)
+			make_orphan(s, older->native->after);
 	}
 	varve_part_unref(part);
 	return r;

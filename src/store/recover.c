@@ -62,6 +62,7 @@ struct loading {
 struct noted {
 	uint64_t ino;
 	uint64_t number; /* of a part: what is noted on it */
+	bool is_stray; /* a hard link of a carried part that the record does not tell of */
 	const struct varve_range *range; /* what the range record tells of it, or NULL */
 	bool is_link;
 	bool lifted;
@@ -80,10 +81,12 @@ static int read_noted(struct varve_store *s, const struct varve_bucket *b, int d
 	cleanup_close int fd = is_dir ? varve_openat(dir_fd, name, O_RDONLY | O_DIRECTORY, 0)
 				      : varve_part_open(dir_fd, name);
 	char type[4];
+	uint64_t low;
 	int r;
 
 	if (fd < 0)
 		return fd;
+	*ret = (struct noted){.ino = 0};
 	ret->is_link = !is_dir && fgetxattr(fd, VARVE_XATTR_TYPE, type, sizeof(type)) == 1 &&
 		       type[0] == 'l';
 	r = varve_mode_stat(fd, &ret->attr);
@@ -98,6 +101,10 @@ static int read_noted(struct varve_store *s, const struct varve_bucket *b, int d
 		return 0;
 	}
 	ret->range = NULL;
+	ret->is_stray = r == 0 && !is_dir && b && ret->attr.st_nlink > 1 &&
+			varve_ranges_lowest_head(&s->kept, ret->number, &low);
+	if (ret->is_stray)
+		return 0;
 	if (r == 0 && !is_known(s, ret->ino))
 		return 0;
 	/* Put there by hand, or the number of a directory that .staging/ gave to the skeleton. */
@@ -148,6 +155,11 @@ static int load_file(struct loading *l, int dir_fd, const char *name, const stru
 	struct noted noted;
 	int r = read_noted(l->s, l->b, dir_fd, name, false, &noted);
 
+	if (r == 0 && noted.is_stray) {
+		varve_info("recovery: '%s' of bucket '%s' is part of an older bucket's file and was not told of: "
+			   "its bytes stay there", name, l->b->name);
+		return unlinkat(dir_fd, name, 0) < 0 ? -errno : 0;
+	}
 	if (r == 0)
 		r = add_loaded(l, name, &noted.attr, noted.ino, VARVE_KIND_FILE, &n);
 	if (r < 0)
@@ -635,6 +647,8 @@ int varve_recover(struct varve_store *s, struct varve_err *err)
 		varve_node_each(s->current_dir, give_serial, s);
 	if (r == 0)
 		r = varve_carry_load(s, err);
+	if (r == 0)
+		r = varve_recover_newest(s);
 	if (r == 0)
 		r = varve_recover_each(s->open_fd, ".", recover_open_bucket, &l);
 	if (r == 0)

@@ -8,6 +8,10 @@
 typedef int varve_recover_cb(void *ctx, int dir_fd, const char *name, const struct stat *st);
 int varve_recover_each(int dirfd, const char *path, varve_recover_cb *cb, void *ctx);
 
+/* A bucket into which nothing was linked yet when a crash came, though parts went on in it: its folder is made, so that
+ * it is found with the others. After the range record was read. */
+int varve_recover_newest(struct varve_store *s);
+
 /* What is left to be done about parts when it is known which bucket is current: orphans of closed windows go
  * on in it, hard links that are missing are made, parts of sealed buckets go. */
 int varve_recover_carried(struct varve_store *s, struct varve_err *err);

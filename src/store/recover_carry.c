@@ -13,6 +13,7 @@
 #include "store/entry.h"
 #include "store/file.h"
 #include "store/native.h"
+#include "store/trash.h"
 
 /* -- parts of sealed buckets -- */
 
@@ -139,6 +140,29 @@ static bool has_newer(struct varve_store *s, const struct varve_range *e)
 	return false;
 }
 
+static int is_dropped(void *ctx, const char *name, const struct varve_trash_name *parsed)
+{
+	const char *const *bucket = ctx;
+
+	(void)name;
+	return strcmp(parsed->bucket, *bucket) == 0 ? -EEXIST : 0;
+}
+
+int varve_recover_newest(struct varve_store *s)
+{
+	const char *bucket = s->kept.links_bucket;
+	struct stat st;
+	bool any = false;
+
+	for (size_t i = 0; i < s->kept.n && !any; i++)
+		any = !strcmp(s->kept.list[i].bucket, bucket);
+	if (s->kept.links_done || !any || fstatat(s->open_fd, bucket, &st, AT_SYMLINK_NOFOLLOW) == 0 ||
+	    fstatat(s->sealed_fd, bucket, &st, AT_SYMLINK_NOFOLLOW) == 0 ||
+	    varve_trash_each(s->trash_fd, is_dropped, &bucket) != 0)
+		return 0;
+	return mkdirat(s->open_fd, bucket, 0700) < 0 ? -errno : 0;
+}
+
 /* A crash came between the record and the hard links. */
 static void remake_links(struct varve_store *s)
 {
@@ -157,9 +181,42 @@ static void remake_links(struct varve_store *s)
 		if (strcmp(e->bucket, b->name) != 0 || has_newer(s, e))
 			continue;
 		r = varve_carry_remake(s, b, e);
-		if (r < 0)
+		if (r < 0 && r != -ENODATA)
 			varve_error("recovery: '%s' of bucket '%s' can't be linked again: %s; what was written "
 				    "to it stays in the bucket before", e->path, b->name, strerror(-r));
+	}
+}
+
+/* Parts that have an end but nobody behind it: a crash came when the marks were set and the new bucket was not there yet.
+ * What is behind the end, or will be, goes on in the current bucket. */
+static void go_on(struct varve_store *s)
+{
+	for (;;) {
+		struct varve_range e = {.path = NULL};
+		struct varve_node *f;
+		int r;
+
+		{
+			guard(&s->ns);
+			for (f = s->ranged; f; f = f->native->next_ranged)
+				if (f->native->end && !f->native->after && f->has_part && f->bucket != s->current &&
+				    !f->stuck)
+					break;
+			if (!f)
+				return;
+			f->stuck = true;
+			e.part = f->native->number;
+			e.path = varve_node_path(f, NULL);
+		}
+		r = e.path ? varve_ino_next(s, &e.ino) : -ENOMEM;
+		if (r == 0)
+			r = varve_carry_remake(s, s->current, &e);
+		if (r < 0 && r != -ENODATA)
+			varve_error("recovery: what follows '%s' of bucket '%s' can't go on in bucket '%s': %s",
+				    e.path ? e.path : f->name, f->bucket->name, s->current->name, strerror(-r));
+		free(e.path);
+		guard(&s->ns);
+		f->stuck = r < 0;
 	}
 }
 
@@ -189,6 +246,7 @@ int varve_recover_carried(struct varve_store *s, struct varve_err *err)
 				varve_boundary_settle(s, s->buckets[i]);
 		/* Only then: what is not in the record by now is not asked for any more. */
 		varve_carry_join(s);
+		go_on(s);
 		s->ranges_wanted++;
 		r = varve_carry_finish(s, true);
 	}
