@@ -321,7 +321,9 @@ int varve_ranges_load(struct varve_ranges *ret, struct varve_slots **slots, int 
 static int grow(struct varve_slots **slots, int meta_fd, size_t len)
 {
 	struct varve_err err = {.msg = ""};
+	struct varve_slots *larger;
 	size_t size = FIRST_BYTES;
+	int r;
 
 	if (len > VARVE_SLOTS_PAYLOAD_MAX)
 		return -EFBIG;
@@ -329,9 +331,13 @@ static int grow(struct varve_slots **slots, int meta_fd, size_t len)
 		size *= 2;
 	if (size > VARVE_SLOTS_PAYLOAD_MAX)
 		size = VARVE_SLOTS_PAYLOAD_MAX;
+	r = varve_slots_open(meta_fd, FILE_NAME, VARVE_RANGES_MAGIC, size, &larger, &err);
+	if (r < 0)
+		return r;
+	/* Not before: on a full disk what is smaller must still get through. */
 	varve_slots_close(*slots);
-	*slots = NULL;
-	return varve_slots_open(meta_fd, FILE_NAME, VARVE_RANGES_MAGIC, size, slots, &err);
+	*slots = larger;
+	return 0;
 }
 
 int varve_ranges_save(const struct varve_ranges *l, struct varve_slots **slots, int meta_fd)
