@@ -72,14 +72,19 @@ def _squashfs(b, folder):
 
 
 def _sealed_file(b, size):
-    """A folder with one file of access lines, a store where it is sealed, and its path there."""
+    """A file of the three kinds of lines, a third of each; a store where it is sealed, and its path
+    there."""
     folder = b.folder("plain")
-    path = log_file(b, os.path.join(folder, "access.log"), "access", size)
+    path = os.path.join(folder, "all.log")
+    with open(path, "wb") as f:
+        for i, kind in enumerate(KINDS):
+            b.run([b.tool("logs"), kind, str(i + 1), str(size // 3 + (size % 3) * (i == 0))],
+                  stdout=f)
     store = b.path("store")
     with b.mount(store=store, clock=True) as m:
         bucket = _fill(b, m, folder)
         _seal(b, m, bucket)
-    return path, store, os.path.join(bucket, "access.log")
+    return path, store, os.path.join(bucket, "all.log")
 
 
 def _cat(b, path):
@@ -92,7 +97,7 @@ def _cat(b, path):
 def read_cold(b):
     zstd = b.need("zstd")
     path, store, name = _sealed_file(b, b.size(240 * MB, 10 * MB))
-    packed = b.path("access.log.zst")
+    packed = b.path("all.log.zst")
     b.run([zstd, "-q", "-" + LEVEL, path, "-o", packed])
     mnt, image = _squashfs(b, os.path.dirname(path))
     in_squashfs = os.path.join(mnt, os.path.basename(path))
@@ -158,7 +163,7 @@ def read_random(b):
                 b.run(["umount", mnt])
                 b.drop_caches()
                 b.run(["mount", "-t", "squashfs", "-o", "loop,ro", image, mnt])
-                return _random_reads(os.path.join(mnt, "access.log"), size, count)
+                return _random_reads(os.path.join(mnt, "all.log"), size, count)
 
             mine, others = b.pairs(ours, {"squashfs": squashfs})
             lines.append(Measure(f"reads a second, {count} reads", "1/s", mine, throughput(1.0),
