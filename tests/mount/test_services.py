@@ -24,8 +24,14 @@ def nginx(t, log, user):
     with open(conf, "w") as f:
         f.write(NGINX.format(dir=t.dir, log=log, user=user))
     p = t.spawn(["nginx", "-c", conf, "-p", t.dir, "-e", t.path("start.error")])
-    wait_until(lambda: os.path.exists(t.path("http.sock")), 10, "nginx listens")
+    wait_until(lambda: listens(t.path("http.sock")), 10, "nginx listens")
     return p
+
+
+def listens(path):
+    """The socket's name is there before anybody listens."""
+    with socket.socket(socket.AF_UNIX) as s:
+        return s.connect_ex(path) == 0
 
 
 def get(t, first, count):
