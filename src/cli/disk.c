@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#include "base/log.h"
 #include "cli/cli.h"
 #include "cli/disk_private.h"
 
@@ -61,6 +62,9 @@ static int class_name(struct varve_disk *d, const char *name, void *ctx)
 	cleanup_free char *path = NULL;
 	int r;
 
+	/* What came late is found by the file that it belongs to. */
+	if (name[0] == '.')
+		return 0;
 	if (asprintf(&path, "%s/%s", t.folder, name) < 0)
 		return -ENOMEM;
 	t.folder = path;
@@ -126,12 +130,33 @@ static int compare_buckets(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
+/* Before the buckets: one that is closing by then was cut when the record was written, or is shown whole. */
+static int read_ranges(struct varve_disk *d)
+{
+	cleanup_close int meta = varve_openat(d->fd, "meta", O_RDONLY | O_DIRECTORY, 0);
+	int r;
+
+	varve_ranges_done(&d->ranges);
+	if (meta < 0)
+		return meta == -ENOENT ? 0 : meta;
+	r = varve_ranges_peek(&d->ranges, meta);
+	if (r == -EBADMSG) {
+		varve_warning("the range record 'meta/ranges' is damaged: files that went on from one bucket "
+			      "into the next are shown whole in each");
+		r = 0;
+	}
+	return r;
+}
+
 int varve_disk_scan(struct varve_disk *d)
 {
 	static char open_folder[] = "open", sealed_folder[] = "sealed";
 	int r;
 
 	d->n_buckets = 0;
+	r = read_ranges(d);
+	if (r < 0)
+		return r;
 	/* In the order in which a bucket moves: none is missed between the two. */
 	r = varve_disk_each_name(d, open_folder, add_bucket, open_folder);
 	if (r == 0)
@@ -178,6 +203,7 @@ void varve_disk_close(struct varve_disk *d)
 	if (d->fd >= 0)
 		(void)close(d->fd);
 	free(d->buckets);
+	varve_ranges_done(&d->ranges);
 	free(d);
 }
 

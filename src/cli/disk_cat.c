@@ -12,6 +12,7 @@ struct content {
 	struct varve_tombs *tombs;
 	int out_fd;
 	bool found;
+	uint64_t done; /* bytes of it that were written out */
 	struct varve_err *err;
 };
 
@@ -44,7 +45,7 @@ static int cat_member(struct content *c, struct varve_segment *seg, uint32_t i,
 
 	if (!buf)
 		return -ENOMEM;
-	for (uint64_t off = 0; off < m->size && r == 0;) {
+	for (uint64_t off = c->done; off < m->size && r == 0;) {
 		ssize_t n = varve_segment_pread(seg, i, buf, COPY_BYTES, off);
 
 		if (n == -EBADMSG)
@@ -88,7 +89,9 @@ static int cat_sealed(struct varve_disk *d, const char *path, const char *cls, c
 	return r ? r : c->found;
 }
 
-static int copy_out(int fd, int out_fd)
+/* -ESTALE: the bucket was sealed or dropped meanwhile. */
+static int copy_out(const struct varve_disk *d, struct content *c, const char *bucket,
+		    const struct varve_disk_part *part, int fd)
 {
 	cleanup_free char *buf = malloc(COPY_BYTES);
 	ssize_t n;
@@ -96,11 +99,13 @@ static int copy_out(int fd, int out_fd)
 
 	if (!buf)
 		return -ENOMEM;
-	while (r == 0 && (n = read(fd, buf, COPY_BYTES)) != 0) {
-		if (n < 0 && errno != EINTR)
-			return -errno;
-		if (n > 0)
-			r = put_out(out_fd, buf, (size_t)n);
+	while (r == 0 && (n = varve_disk_part_read(part, fd, buf, COPY_BYTES, c->done)) != 0) {
+		if (n < 0)
+			return (int)n;
+		if (part->range && !varve_disk_still_plain(d, bucket))
+			return -ESTALE;
+		r = put_out(c->out_fd, buf, (size_t)n);
+		c->done += (uint64_t)n;
 	}
 	return r;
 }
@@ -111,10 +116,10 @@ static int cat_plain(struct varve_disk *d, const char *folder, const char *cls, 
 	struct content *c = ctx;
 	cleanup_free char *full = NULL, *target = NULL;
 	cleanup_close int fd = -1;
+	struct varve_disk_part part = {.late_fd = -1};
 	struct stat st;
-	int r;
+	int r = 0;
 
-	(void)cls;
 	(void)tablet;
 	if (asprintf(&full, "%s/%.*s", folder, (int)c->place->path_len, c->place->path) < 0)
 		return -ENOMEM;
@@ -127,7 +132,18 @@ static int cat_plain(struct varve_disk *d, const char *folder, const char *cls, 
 	target = S_ISREG(st.st_mode) ? varve_disk_link_target(fd, st.st_size) : NULL;
 	if (!S_ISREG(st.st_mode) || target)
 		return not_a_file(c, target ? S_IFLNK : S_IFDIR);
-	r = copy_out(fd, c->out_fd);
+	part.end = part.size = (uint64_t)st.st_size;
+	if (cls)
+		r = varve_disk_part(d, c->place->bucket->name, fd, &st, &part);
+	if (r == 0)
+		r = copy_out(d, c, cls ? c->place->bucket->name : NULL, &part, fd);
+	if (part.late_fd >= 0)
+		(void)close(part.late_fd);
+	if (r == -ESTALE) {
+		/* Goes on from where it is read now. */
+		c->found = false;
+		r = -ENOENT;
+	}
 	return r ? r : 1;
 }
 

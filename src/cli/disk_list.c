@@ -10,6 +10,8 @@ struct listing {
 	const struct varve_place_of *place;
 	bool recursive;
 	bool found; /* the place itself is there */
+	const char *bucket; /* whose parts are being listed; NULL: it is the skeleton */
+	struct varve_disk *d;
 	struct varve_disk_list *list;
 	struct varve_tombs *tombs;
 	int fault; /* a tablet that can't be read: the rest is listed all the same */
@@ -124,8 +126,10 @@ static int list_sealed(struct varve_disk *d, const char *path, const char *cls, 
 	return r;
 }
 
-static int add_file(struct listing *l, int fd, const struct stat *st, const char *path)
+static int add_file(struct listing *l, int fd, struct stat *st, const char *path)
 {
+	struct varve_disk_part part = {.late_fd = -1};
+	int r = l->bucket && S_ISREG(st->st_mode) ? varve_disk_part(l->d, l->bucket, fd, st, &part) : 0;
 	struct varve_disk_entry e = {
 		.mode = st->st_mode,
 		.uid = st->st_uid,
@@ -134,6 +138,10 @@ static int add_file(struct listing *l, int fd, const struct stat *st, const char
 		.mtime_ns = st->st_mtim.tv_sec * VARVE_NS_PER_S + st->st_mtim.tv_nsec,
 	};
 
+	if (part.late_fd >= 0)
+		(void)close(part.late_fd);
+	if (r < 0)
+		return r;
 	if (S_ISREG(st->st_mode))
 		e.target = varve_disk_link_target(fd, st->st_size);
 	if (e.target)
@@ -192,8 +200,8 @@ static int list_plain(struct varve_disk *d, const char *folder, const char *cls,
 	cleanup_close int fd = -1;
 	struct stat st;
 
-	(void)cls;
 	(void)tablet;
+	l->bucket = cls ? l->place->bucket->name : NULL;
 	if (!path || asprintf(&full, "%s/%s", folder, path) < 0)
 		return -ENOMEM;
 	fd = varve_openat(d->fd, full, O_RDONLY | O_NONBLOCK, 0);
@@ -261,7 +269,7 @@ int varve_disk_list(struct varve_disk *d, const char *text, bool recursive,
 		    struct varve_disk_list *ret, struct varve_err *err)
 {
 	struct varve_place_of place;
-	struct listing l = {.place = &place, .recursive = recursive, .list = ret, .err = err};
+	struct listing l = {.place = &place, .recursive = recursive, .list = ret, .err = err, .d = d};
 	int r;
 
 	*ret = (struct varve_disk_list){0};

@@ -4,6 +4,7 @@
 #include "base/sys.h"
 #include "cli/disk.h"
 #include "store/cache.h"
+#include "store/ranges.h"
 #include "store/segment.h"
 #include "store/tombs.h"
 
@@ -12,6 +13,7 @@ struct varve_disk {
 	struct varve_cache *cache;
 	struct varve_disk_bucket *buckets;
 	size_t n_buckets, size;
+	struct varve_ranges ranges; /* as of the last scan */
 };
 
 /* A place, taken apart: the bucket it is in and the path inside. */
@@ -42,6 +44,25 @@ typedef int varve_disk_tablet_cb(struct varve_disk *d, const char *path, const c
 /* Each tablet of the place's bucket: `sealed` or `plain`, by the bucket's state. */
 int varve_disk_each_tablet(struct varve_disk *d, const struct varve_place_of *p,
 			   varve_disk_tablet_cb *sealed, varve_disk_tablet_cb *plain, void *ctx);
+
+/* What a part in open/BUCKET holds of the bucket: all of it, or, of a part that writers took over a boundary, a
+ * range; and behind that what came late. */
+struct varve_disk_part {
+	uint64_t head, end; /* offsets in the part */
+	uint64_t size;	    /* with what came late */
+	int late_fd;	    /* -1: nothing did */
+	const struct varve_range *range; /* until the next scan; NULL: it is not shared */
+};
+
+/* fd: the part, open for reading; st: its stat, which becomes that of the bucket's file. The caller closes late_fd. */
+int varve_disk_part(struct varve_disk *d, const char *bucket, int fd, struct stat *st,
+		    struct varve_disk_part *ret) varve_must_check;
+/* Reads as pread(2) does. */
+ssize_t varve_disk_part_read(const struct varve_disk_part *p, int fd, void *buf, size_t size,
+			     uint64_t off);
+/* Whether the bucket is still read from its parts: once it is sealed or dropped, what was read may be a hole that
+ * the daemon has made by then. */
+bool varve_disk_still_plain(const struct varve_disk *d, const char *bucket);
 
 /* The bucket's tombstones; NULL when it has none. */
 int varve_disk_tombs(struct varve_disk *d, const struct varve_place_of *p, struct varve_tombs **ret,

@@ -16,11 +16,39 @@
 #define CONF_BYTES_MAX ((size_t)1 << 20)
 
 struct counting {
+	struct varve_disk *d;
 	struct varve_bucket_status *b;
 	uint64_t allocated;
 };
 
 /* -- sizes -- */
+
+/* Of a part that several buckets share, the bucket's range of it counts. */
+static int count_file(int dir_fd, const char *name, struct stat *st, struct counting *c)
+{
+	struct varve_disk_part part = {.late_fd = -1};
+	uint64_t allocated = (uint64_t)st->st_blocks * 512;
+	cleanup_close int fd = -1;
+
+	if (c->b && c->d->ranges.n)
+		fd = varve_openat(dir_fd, name, O_RDONLY | O_NONBLOCK, 0);
+	if (fd >= 0) {
+		int r = varve_disk_part(c->d, c->b->name, fd, st, &part);
+
+		if (part.late_fd >= 0)
+			(void)close(part.late_fd);
+		if (r < 0)
+			return r;
+		if (part.range)
+			allocated = (part.size + 4095) & ~UINT64_C(4095);
+	}
+	c->allocated += allocated;
+	if (c->b) {
+		c->b->files++;
+		c->b->bytes += (uint64_t)st->st_size;
+	}
+	return 0;
+}
 
 /* Adds what is below a folder (fd is taken over): regular files, their bytes, and what all of it
  * takes. */
@@ -41,11 +69,10 @@ static int count_folder(int fd, struct counting *c)
 		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
-		c->allocated += (uint64_t)st.st_blocks * 512;
-		if (S_ISREG(st.st_mode) && c->b) {
-			c->b->files++;
-			c->b->bytes += (uint64_t)st.st_size;
-		}
+		if (S_ISREG(st.st_mode))
+			r = count_file(dirfd(dir), e->d_name, &st, c);
+		else
+			c->allocated += (uint64_t)st.st_blocks * 512;
 		if (!S_ISDIR(st.st_mode))
 			continue;
 		child = varve_openat(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY, 0);
@@ -58,6 +85,7 @@ static int count_path(struct varve_disk *d, const char *path, struct counting *c
 {
 	int fd = varve_openat(d->fd, path, O_RDONLY | O_DIRECTORY, 0);
 
+	c->d = d;
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
 	return count_folder(fd, c);

@@ -318,6 +318,18 @@ int varve_ranges_load(struct varve_ranges *ret, struct varve_slots **slots, int 
 	return r < 0 ? r : varve_ranges_decode(data, len, ret);
 }
 
+int varve_ranges_peek(struct varve_ranges *ret, int meta_fd)
+{
+	cleanup_free void *data = NULL;
+	size_t len;
+	int r = varve_slots_peek(meta_fd, FILE_NAME, VARVE_RANGES_MAGIC, &data, &len);
+
+	varve_ranges_init(ret);
+	if (r == -ENOENT)
+		return 0;
+	return r < 0 ? r : varve_ranges_decode(data, len, ret);
+}
+
 static int grow(struct varve_slots **slots, int meta_fd, size_t len)
 {
 	struct varve_err err = {.msg = ""};

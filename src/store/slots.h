@@ -38,5 +38,11 @@ int varve_slots_read(struct varve_slots *s, void *buf, size_t *len) varve_must_c
  * the record may be the old or the new one, never something else. */
 int varve_slots_write(struct varve_slots *s, const void *data, size_t len) varve_must_check;
 
+/* The record written last, for those who only look: no lock is needed, nothing is written, also not where the
+ * filesystem can't be written to; a daemon may replace it meanwhile. *ret is malloc'ed. -ENOENT: there is no
+ * file, or no record in it; -EBADMSG. */
+int varve_slots_peek(int dirfd, const char *name, const char *magic, void **ret,
+		     size_t *ret_len) varve_must_check;
+
 /* The largest record that a write takes. */
 size_t varve_slots_payload_max(const struct varve_slots *s);

@@ -266,6 +266,34 @@ START_TEST(test_truncated)
 }
 END_TEST
 
+/* For those who only look: the same record, whatever the file's size, and the file as it was. */
+START_TEST(test_peek)
+{
+	struct varve_slots *s;
+	struct stat before, after;
+	void *data;
+	size_t len;
+
+	ck_assert_int_eq(varve_slots_peek(dirfd_, "r", MAGIC, &data, &len), -ENOENT);
+	s = open_record(9000);
+	ck_assert_int_eq(varve_slots_peek(dirfd_, "r", MAGIC, &data, &len), -ENOENT);
+	write_record(s, "first");
+	write_record(s, "second");
+	ck_assert_int_eq(fchmodat(dirfd_, "r", 0400, 0), 0);
+	ck_assert_int_eq(fstatat(dirfd_, "r", &before, 0), 0);
+	ck_assert_int_eq(varve_slots_peek(dirfd_, "r", MAGIC, &data, &len), 0);
+	ck_assert_uint_eq(len, 6);
+	ck_assert_mem_eq(data, "second", 6);
+	free(data);
+	ck_assert_int_eq(varve_slots_peek(dirfd_, "r", "VRVOTHER", &data, &len), -EBADMSG);
+	ck_assert_int_eq(varve_slots_peek(dirfd_, "r", "short", &data, &len), -EINVAL);
+	ck_assert_int_eq(fstatat(dirfd_, "r", &after, 0), 0);
+	ck_assert_int_eq(before.st_ino, after.st_ino);
+	ck_assert_mem_eq(&before.st_mtim, &after.st_mtim, sizeof(before.st_mtim));
+	varve_slots_close(s);
+}
+END_TEST
+
 START_TEST(test_other_magic)
 {
 	struct varve_slots *s = open_record(100);
@@ -311,6 +339,7 @@ int main(void)
 	tcase_add_loop_test(tc, test_torn, 0, 3);
 	tcase_add_test(tc, test_flipped);
 	tcase_add_test(tc, test_truncated);
+	tcase_add_test(tc, test_peek);
 	tcase_add_test(tc, test_other_magic);
 	tcase_add_test(tc, test_not_a_file);
 	suite_add_tcase(s, tc);
