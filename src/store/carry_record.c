@@ -38,7 +38,8 @@ static int add_entry(struct varve_store *s, struct varve_ranges *l, struct varve
 	(void)snprintf(e.tablet, sizeof(e.tablet), "%s", at->tablet);
 	if (nat->head)
 		e.head = varve_mark_at(nat->head, &e.head_pending);
-	if (nat->end)
+	/* Between the marks of a boundary and its new bucket nothing is decided yet. */
+	if (nat->end && f->bucket != s->current)
 		e.end = varve_mark_at(nat->end, &e.end_pending);
 	return varve_ranges_add(l, &e);
 }

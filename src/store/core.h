@@ -83,6 +83,7 @@ struct varve_native {
 	uint64_t number;	  /* what is noted on the part: its first file's st_ino */
 	struct varve_node *after; /* has the part from the end on; referenced */
 	struct varve_node *next_ranged, **ranged_at; /* in store.ranged: it has a head or an end */
+	bool begun;	/* it was truncated: it is there, also when it holds nothing */
 	bool to_link;	/* its hard link in this bucket is still to be made */
 	bool by_kernel; /* bytes come without the daemon: only the part itself knows its size */
 	bool orphan;	/* a descriptor that outlived an earlier daemon may write to it */

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "store/content.h"
 #include "store/native.h"
 #include "store/part.h"
 
@@ -146,7 +147,15 @@ char *varve_tree_where(const struct varve_node *dir, const char *extra)
 
 bool varve_dated_visible(const struct varve_node *n)
 {
-	return n->kind == VARVE_KIND_FILE ? n->has_part : n->on_disk != 0;
+	const struct varve_native *nat = n->native;
+
+	if (n->kind != VARVE_KIND_FILE)
+		return n->on_disk != 0;
+	/* A part that only came by, without a byte for this bucket. */
+	if (nat && nat->head && !nat->begun && !nat->late && (nat->end || !nat->by_kernel) &&
+	    varve_content_guess(n) == 0)
+		return false;
+	return n->has_part || (nat && nat->to_link);
 }
 
 int varve_name_check(const char *name)

@@ -187,39 +187,6 @@ static void remake_links(struct varve_store *s)
 	}
 }
 
-/* Parts that have an end but nobody behind it: a crash came when the marks were set and the new bucket was not there yet.
- * What is behind the end, or will be, goes on in the current bucket. */
-static void go_on(struct varve_store *s)
-{
-	for (;;) {
-		struct varve_range e = {.path = NULL};
-		struct varve_node *f;
-		int r;
-
-		{
-			guard(&s->ns);
-			for (f = s->ranged; f; f = f->native->next_ranged)
-				if (f->native->end && !f->native->after && f->has_part && f->bucket != s->current &&
-				    !f->stuck)
-					break;
-			if (!f)
-				return;
-			f->stuck = true;
-			e.part = f->native->number;
-			e.path = varve_node_path(f, NULL);
-		}
-		r = e.path ? varve_ino_next(s, &e.ino) : -ENOMEM;
-		if (r == 0)
-			r = varve_carry_remake(s, s->current, &e);
-		if (r < 0 && r != -ENODATA)
-			varve_error("recovery: what follows '%s' of bucket '%s' can't go on in bucket '%s': %s",
-				    e.path ? e.path : f->name, f->bucket->name, s->current->name, strerror(-r));
-		free(e.path);
-		guard(&s->ns);
-		f->stuck = r < 0;
-	}
-}
-
 static int count_orphans(struct varve_store *s)
 {
 	unsigned n = 0;
@@ -246,7 +213,6 @@ int varve_recover_carried(struct varve_store *s, struct varve_err *err)
 				varve_boundary_settle(s, s->buckets[i]);
 		/* Only then: what is not in the record by now is not asked for any more. */
 		varve_carry_join(s);
-		go_on(s);
 		s->ranges_wanted++;
 		r = varve_carry_finish(s, true);
 	}

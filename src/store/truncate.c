@@ -30,6 +30,7 @@ static int move_head(struct varve_store *s, struct varve_node *f, struct varve_p
 	guard(&s->ns);
 	varve_mark_unref(f->native->head);
 	f->native->head = mark;
+	f->native->begun = true;
 	s->ranges_wanted++;
 	return 0;
 }
