@@ -222,6 +222,7 @@ int varve_carry_share(struct varve_store *s, struct varve_node *f, struct varve_
 	to->to_link = true;
 	s->n_to_link++;
 	from->after = varve_node_ref(succ);
+	succ->bucket->carries = true;
 	succ->place = f->place;
 	succ->lifted = f->lifted;
 	succ->attr.st_mode = f->attr.st_mode;

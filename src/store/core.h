@@ -200,6 +200,7 @@ struct varve_bucket {
 	pthread_rwlock_t gate; /* "gate": shared by every write into the bucket's parts */
 	atomic_bool shut;      /* gate: no more bytes, ever; read without it as a hint */
 	bool dir_made;	       /* mutate: open/BUCKET is there */
+	bool carries;	       /* ns; carried parts belong to it: it is there, though its folder may not be yet */
 	atomic_uint_fast64_t allocated; /* unsealed: sum of its parts' sizes, rounded up to blocks */
 	pthread_mutex_t shelf; /* "shelf": tabs' segments; held over the opening of one */
 	struct varve_tab *tabs; /* made once, under ns, before the bucket is SEALED */

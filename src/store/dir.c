@@ -1,4 +1,5 @@
 /* Lookup, and reading directories. */
+#include "store/carry.h"
 #include "store/entry.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ static int lookup_root(struct varve_store *s, const char *name, struct varve_nod
 	}
 	if (!b->root)
 		return varve_sealed_bucket_node(s, b, ret);
-	if (!b->dir_made)
+	if (!b->dir_made && !b->carries)
 		return -ENOENT;
 	*ret = varve_node_ref(b->root);
 	return 0;
@@ -65,6 +66,21 @@ static enum varve_kind kind_now(struct varve_store *s, const struct varve_node *
 	return n->kind;
 }
 
+/* Whoever looks into a bucket that has just closed sees what was carried through it: its links are made first. */
+static void wait_for_links(struct varve_store *s, struct varve_node *dir)
+{
+	bool wait;
+
+	{
+		guard(&s->ns);
+		wait = dir->kind == VARVE_KIND_DDIR && dir->bucket != s->current && s->n_to_link;
+	}
+	if (!wait)
+		return;
+	guard(&s->mutate);
+	(void)varve_carry_ready(s);
+}
+
 int varve_store_lookup(struct varve_store *s, uint64_t parent, const char *name,
 		       struct varve_entry *ret)
 {
@@ -78,6 +94,7 @@ int varve_store_lookup(struct varve_store *s, uint64_t parent, const char *name,
 		return -ESTALE;
 	if (strlen(name) > NAME_MAX)
 		return -ENAMETOOLONG;
+	wait_for_links(s, dir.n);
 again:
 	kind = kind_now(s, dir.n);
 	switch (kind) {
@@ -202,7 +219,7 @@ static int list_root(struct varve_store *s, struct varve_handle *h)
 		struct varve_bucket *b = s->buckets[i];
 		bool open = b == s->current;
 
-		if (b->dropping || (!open && b->root && !b->dir_made))
+		if (b->dropping || (!open && b->root && !b->dir_made && !b->carries))
 			continue;
 		r = add_dirent(h, b->name, strlen(b->name), open ? VARVE_ID_OPEN_LINK : b->ino,
 				     open ? S_IFLNK : S_IFDIR);
@@ -282,6 +299,7 @@ int varve_store_opendir(struct varve_store *s, uint64_t id, uint64_t *ret_dh)
 		return -ESTALE;
 	if (!varve_node_is_dir(dir.n))
 		return -ENOTDIR;
+	wait_for_links(s, dir.n);
 	h = varve_handle_new(s, dir.n, O_RDONLY | O_DIRECTORY);
 	if (!h)
 		return -ENOMEM;
