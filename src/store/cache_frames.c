@@ -1,12 +1,18 @@
 #include "store/cache_impl.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 
 #include "base/sys.h"
 #include "format/frame.h"
 
 #define WORK_OVERHEAD (128 * 1024) /* about what a decompression context takes */
+/* Spent frames that stay for requests that come out of order, or for what was left of them. */
+#define SPENT_KEPT 4
+#define SPENT_SHARE(size) ((size) - (size) / 8)
+/* How far in front of the decompression the disk reads. */
+#define DISK_AHEAD_FRAMES 4
 
 /* -- room -- */
 
@@ -17,6 +23,11 @@ static size_t frame_cost(uint32_t raw_size)
 
 static void unlist(struct varve_cache *c, struct varve_frame *f)
 {
+	if (f->spent) {
+		c->n_spent--;
+		if (c->last_spent == f)
+			c->last_spent = f->older;
+	}
 	*(f->older ? &f->older->newer : &c->oldest) = f->newer;
 	*(f->newer ? &f->newer->older : &c->newest) = f->older;
 	f->older = f->newer = NULL;
@@ -28,6 +39,17 @@ static void enlist(struct varve_cache *c, struct varve_frame *f)
 	f->newer = NULL;
 	*(c->newest ? &c->newest->newer : &c->oldest) = f;
 	c->newest = f;
+}
+
+/* Behind the last of the spent ones. */
+static void enlist_spent(struct varve_cache *c, struct varve_frame *f)
+{
+	f->older = c->last_spent;
+	f->newer = f->older ? f->older->newer : c->oldest;
+	*(f->older ? &f->older->newer : &c->oldest) = f;
+	*(f->newer ? &f->newer->older : &c->newest) = f;
+	c->last_spent = f;
+	c->n_spent++;
 }
 
 static void not_ahead_any_more(struct varve_cache *c, struct varve_frame *f)
@@ -120,6 +142,10 @@ static size_t load_cost(const struct varve_cache *c, const struct varve_frame_in
 bool varve_frames_make_room(struct varve_cache *c, const struct varve_frame_info *info,
 			    struct varve_frame **victims)
 {
+	/* A buffer that was just read from is still in the processor's cache; a new one is not even
+	 * in memory. */
+	if (c->n_spent > SPENT_KEPT)
+		varve_frames_evict(c, c->oldest, victims);
 	while (c->stats.bytes + load_cost(c, info) > c->max) {
 		if (c->oldest)
 			varve_frames_evict(c, c->oldest, victims);
@@ -178,7 +204,7 @@ static int load(const struct varve_frame_source *src, const struct varve_frame_i
 	if (room == 0)
 		return -EBADMSG;
 	if (!w->dctx)
-		w->dctx = varve_frame_dctx_new();
+		w->dctx = varve_frame_dctx_new_for_hash();
 	if (w->size < room) {
 		free(w->comp);
 		w->size = room;
@@ -190,6 +216,23 @@ static int load(const struct varve_frame_source *src, const struct varve_frame_i
 		return -ENOMEM;
 	r = varve_pread_full(src->fd, w->comp, info->comp_size, info->comp_offset);
 	return r < 0 ? r : varve_frame_decode(w->dctx, info, w->comp, raw);
+}
+
+/* Who reads in order has the disk read on while this frame is decompressed. */
+static void disk_ahead(const struct varve_frame_source *src, uint32_t k)
+{
+	uint32_t last = varve_index_frames(src->index) - 1;
+	struct varve_frame_info from, to;
+
+	if (k == last)
+		return;
+	if (last - k > DISK_AHEAD_FRAMES)
+		last = k + DISK_AHEAD_FRAMES;
+	varve_index_frame(src->index, k + 1, &from);
+	varve_index_frame(src->index, last, &to);
+	(void)posix_fadvise(src->fd, (off_t)from.comp_offset,
+			    (off_t)(to.comp_offset + to.comp_size - from.comp_offset),
+			    POSIX_FADV_WILLNEED);
 }
 
 static void end_work(struct varve_cache *c, struct work *w)
@@ -223,7 +266,11 @@ static void unuse(struct varve_cache *c, struct varve_frame *f, struct varve_fra
 		f->older = *victims;
 		*victims = f;
 	} else {
-		enlist(c, f);
+		f->spent = f->taken >= SPENT_SHARE(f->size);
+		if (f->spent)
+			enlist_spent(c, f);
+		else
+			enlist(c, f);
 		/* Only after a frame that is larger than the whole bound. */
 		while (c->stats.bytes > c->max && c->oldest)
 			varve_frames_evict(c, c->oldest, victims);
@@ -252,6 +299,8 @@ int varve_frames_load(struct varve_cache *c, struct varve_frame_source *src, uin
 	(void)pthread_mutex_unlock(&c->lock);
 	if (f) {
 		f->raw = raw_buffer(victims, f->size);
+		if (ahead)
+			disk_ahead(src, k);
 		r = load(src, info, w, f->raw);
 	}
 	varve_frames_free(victims);
@@ -290,6 +339,10 @@ static int share_locked(struct varve_cache *c, struct varve_frame *f)
 	if (f->refs++ == 0) {
 		unlist(c, f);
 		c->busy++;
+		/* Asked for again, it is worth keeping again. */
+		if (f->taken >= f->size)
+			f->taken = 0;
+		f->spent = false;
 	}
 	not_ahead_any_more(c, f);
 	while (f->state == FRAME_LOADING)
@@ -299,16 +352,20 @@ static int share_locked(struct varve_cache *c, struct varve_frame *f)
 	return f->error;
 }
 
-int varve_cache_get(struct varve_frame_source *src, uint32_t k, struct varve_frame **ret)
+static int get(struct varve_frame_source *src, uint32_t k, bool wait, struct varve_frame **ret)
 {
 	struct varve_cache *c = src->cache;
 	struct varve_frame *f = NULL, *victims = NULL;
 	struct varve_frame_info info;
+	bool room = true;
 	int r;
 
 	varve_index_frame(src->index, k, &info);
 	(void)pthread_mutex_lock(&c->lock);
-	while (!src->slots[k] && !varve_frames_make_room(c, &info, &victims)) {
+	while (!src->slots[k]) {
+		room = varve_frames_make_room(c, &info, &victims);
+		if (room || !wait)
+			break;
 		varve_frames_free(steal_ptr(&victims));
 		c->waiting++;
 		(void)pthread_cond_wait(&c->room, &c->lock);
@@ -317,6 +374,8 @@ int varve_cache_get(struct varve_frame_source *src, uint32_t k, struct varve_fra
 	f = src->slots[k];
 	if (f) {
 		r = share_locked(c, f);
+	} else if (!room) {
+		r = -EAGAIN;
 	} else {
 		c->stats.misses++;
 		r = varve_frames_load(c, src, k, &info, false, steal_ptr(&victims), &f);
@@ -331,13 +390,24 @@ int varve_cache_get(struct varve_frame_source *src, uint32_t k, struct varve_fra
 	return 0;
 }
 
-void varve_cache_put(struct varve_frame *f)
+int varve_cache_get(struct varve_frame_source *src, uint32_t k, struct varve_frame **ret)
+{
+	return get(src, k, true, ret);
+}
+
+int varve_cache_get_another(struct varve_frame_source *src, uint32_t k, struct varve_frame **ret)
+{
+	return get(src, k, false, ret);
+}
+
+void varve_cache_put(struct varve_frame *f, size_t taken)
 {
 	struct varve_cache *c = f->src->cache;
 	struct varve_frame *victims = NULL;
 
 	{
 		guard(&c->lock);
+		f->taken += taken;
 		varve_frames_put(c, f, &victims);
 	}
 	varve_frames_free(victims);

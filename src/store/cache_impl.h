@@ -25,6 +25,8 @@ struct varve_frame {
 	enum frame_state state;
 	int error;     /* when failed */
 	bool ahead;    /* came by read-ahead and nobody has asked for it yet */
+	bool spent;    /* was given out about whole: its readers have it, so it goes first */
+	size_t taken;  /* bytes that were given out */
 	uint32_t refs; /* readers, and who loads it */
 	struct varve_frame *older, *newer; /* in the list of unused frames; refs is 0 */
 	pthread_cond_t loaded;
@@ -53,7 +55,10 @@ struct varve_cache {
 
 	pthread_mutex_t lock; /* "cache": all below */
 	struct varve_cache_stats stats; /* bytes: frames, and work buffers, idle or not */
-	struct varve_frame *oldest, *newest; /* ready and unused, in the order of their last use */
+	/* Ready and unused: the spent ones, then the others, each in the order of their last use. */
+	struct varve_frame *oldest, *newest;
+	struct varve_frame *last_spent; /* NULL: none is */
+	unsigned n_spent;
 	struct work *idle_work;
 	unsigned n_idle_work;
 	uint32_t busy;	    /* frames in use or in work */

@@ -46,7 +46,13 @@ void varve_cache_detach(struct varve_frame_source *src, bool later);
  * that failed is tried again when it is next asked for. */
 int varve_cache_get(struct varve_frame_source *src, uint32_t k,
 		    struct varve_frame **ret) varve_must_check;
-void varve_cache_put(struct varve_frame *f);
+/* The same for who holds a frame already: -EAGAIN where it would have to wait for room, which the one
+ * that it holds may take up. */
+int varve_cache_get_another(struct varve_frame_source *src, uint32_t k,
+			    struct varve_frame **ret) varve_must_check;
+/* taken: how many bytes of it were read. A frame that was read about whole by who reads in order is the
+ * first to go: the kernel has its bytes. */
+void varve_cache_put(struct varve_frame *f, size_t taken);
 /* Whether frame k is there, decompressed, just now. */
 bool varve_cache_has(struct varve_frame_source *src, uint32_t k);
 const unsigned char *varve_frame_bytes(const struct varve_frame *f);

@@ -101,6 +101,30 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 	return n;
 }
 
+ssize_t varve_store_view(struct varve_store *s, uint64_t fh, size_t size, uint64_t off,
+			 struct varve_view *ret)
+{
+	struct varve_handle *h = varve_handle_get(s, fh);
+	struct varve_segment *seg = NULL;
+	uint32_t member = 0;
+	ssize_t n = -EAGAIN;
+
+	if (!h)
+		return n;
+	if (!h->is_dir && h->readable) {
+		guard(&s->ns);
+		if (h->seg) {
+			seg = varve_segment_ref(h->seg);
+			member = h->member;
+		}
+	}
+	if (seg)
+		n = varve_segment_view(seg, member, size, off, ret);
+	varve_segment_unref(seg);
+	varve_handle_put(s, h);
+	return n;
+}
+
 enum varve_read_cost varve_store_read_cost(struct varve_store *s, uint64_t fh, size_t size,
 					   uint64_t off)
 {

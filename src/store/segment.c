@@ -355,7 +355,7 @@ static ssize_t read_frame(struct varve_segment *seg, uint64_t tar, void *buf, ui
 	if (len > left)
 		len = left;
 	memcpy(buf, varve_frame_bytes(f) + (tar - info.raw_offset), (size_t)len);
-	varve_cache_put(f);
+	varve_cache_put(f, (size_t)len);
 	return (ssize_t)len;
 }
 
@@ -396,6 +396,55 @@ ssize_t varve_segment_pread(struct varve_segment *seg, uint32_t i, void *buf, si
 		done += (size_t)n;
 	}
 	return (ssize_t)done;
+}
+
+void varve_view_done(struct varve_view *v)
+{
+	for (unsigned i = 0; i < v->n; i++)
+		varve_cache_put(v->frame[i], v->piece[i].iov_len);
+	varve_segment_unref(v->seg);
+	v->seg = NULL;
+	v->n = 0;
+}
+
+ssize_t varve_segment_view(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off,
+			   struct varve_view *ret)
+{
+	struct varve_member m;
+	uint64_t tar, run;
+
+	varve_index_member(seg->index, i, &m);
+	if (!S_ISREG(m.mode) || off >= m.size)
+		return -EAGAIN;
+	if (len > m.size - off)
+		len = (size_t)(m.size - off);
+	varve_index_map(seg->index, i, off, &tar, &run);
+	if (len == 0 || tar == UINT64_MAX || run < len)
+		return -EAGAIN;
+	note_read(seg, i, tar, len);
+	*ret = (struct varve_view){.seg = varve_segment_ref(seg)};
+	for (size_t left = len; left > 0;) {
+		uint32_t k = varve_index_frame_at(seg->index, tar);
+		struct varve_frame_info info;
+		struct varve_frame *f;
+		size_t n;
+
+		if (ret->n == 2 || (ret->n ? varve_cache_get_another(&seg->src, k, &f)
+					   : varve_cache_get(&seg->src, k, &f)) < 0) {
+			varve_view_done(ret);
+			return -EAGAIN;
+		}
+		varve_index_frame(seg->index, k, &info);
+		n = (size_t)(info.raw_offset + info.raw_size - tar);
+		if (n > left)
+			n = left;
+		ret->frame[ret->n] = f;
+		ret->piece[ret->n++] = (struct iovec){
+			(void *)(uintptr_t)(varve_frame_bytes(f) + (tar - info.raw_offset)), n};
+		tar += n;
+		left -= n;
+	}
+	return (ssize_t)len;
 }
 
 bool varve_segment_ready(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off)

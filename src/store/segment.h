@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <sys/uio.h>
 #include "base/err.h"
 #include "format/segment_dec.h"
 
@@ -39,6 +40,21 @@ uint64_t varve_segment_share(const struct varve_segment *seg, uint32_t i);
  * The kernel's page cache takes a short answer for the file's end: it must not be given one before. */
 ssize_t varve_segment_pread(struct varve_segment *seg, uint32_t i, void *buf, size_t len,
 			    uint64_t off);
+
+/* A stretch of a file where it is in memory: in one frame, or two that follow each other. */
+struct varve_view {
+	struct varve_segment *seg; /* referenced */
+	unsigned n;
+	struct iovec piece[2];
+	struct varve_frame *frame[2]; /* held */
+};
+
+/* The same bytes that varve_segment_pread would copy, all of them, to be read until
+ * varve_view_done. Returns how many; -EAGAIN: ask varve_segment_pread instead (there are holes among
+ * them, or a frame that can't be had). Blocks on I/O; the caller holds no other view. */
+ssize_t varve_segment_view(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off,
+			   struct varve_view *ret);
+void varve_view_done(struct varve_view *v);
 
 /* Whether reading these bytes needs nothing to be decompressed, as things are just now. */
 bool varve_segment_ready(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off);

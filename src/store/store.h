@@ -181,6 +181,11 @@ enum varve_read_cost varve_store_read_cost(struct varve_store *s, uint64_t fh, s
 /* page_cache: the READ comes from the page cache (no lock owner), not from a read(2). */
 ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t size, uint64_t off,
 			 bool page_cache);
+struct varve_view; /* store/segment.h */
+/* The same bytes of a sealed file, all of them, where they are in memory: varve_view_done gives them
+ * back. -EAGAIN: not this time, read them. The caller holds no other view. */
+ssize_t varve_store_view(struct varve_store *s, uint64_t fh, size_t size, uint64_t off,
+			 struct varve_view *ret);
 /* flags: the open file's flags as they are now (O_APPEND may have been changed by fcntl). */
 ssize_t varve_store_write(struct varve_store *s, uint64_t fh, const void *buf, size_t size,
 			  uint64_t off, int flags);

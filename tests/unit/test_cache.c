@@ -112,7 +112,7 @@ static void get_right(struct fixture *x, uint32_t k)
 	varve_index_frame(x->ix, k, &info);
 	ck_assert_int_eq(varve_cache_get(&x->src, k, &f), 0);
 	ck_assert_int_eq(memcmp(varve_frame_bytes(f), x->tar + info.raw_offset, info.raw_size), 0);
-	varve_cache_put(f);
+	varve_cache_put(f, 0);
 }
 
 static struct varve_cache_stats stats_of(struct fixture *x)
@@ -143,6 +143,50 @@ START_TEST(least_recently_used_goes_first)
 	ck_assert_uint_eq(stats_of(&x).misses, 5);
 	ck_assert_uint_eq(stats_of(&x).hits, 3);
 	ck_assert_uint_eq(stats_of(&x).ahead, 0);
+	tear_down(&x);
+}
+END_TEST
+
+/* Frame k is read from, by pieces of this many bytes. */
+static void get_bytes(struct fixture *x, uint32_t k, size_t piece)
+{
+	struct varve_frame_info info;
+	struct varve_frame *f;
+
+	varve_index_frame(x->ix, k, &info);
+	for (size_t at = 0; at < info.raw_size; at += piece) {
+		ck_assert_int_eq(varve_cache_get(&x->src, k, &f), 0);
+		varve_cache_put(f, piece);
+	}
+}
+
+START_TEST(what_was_read_whole_goes_first)
+{
+	struct fixture x;
+	uint32_t n;
+
+	set_up(&x, 64 << 20, 1);
+	n = varve_index_frames(x.ix);
+	ck_assert_uint_gt(n, 8);
+	/* One who reads at random, and one who reads all in order: the bound is far, and yet few of
+	 * his frames stay. */
+	get_right(&x, n - 1);
+	for (uint32_t k = 0; k < n - 1; k++)
+		get_bytes(&x, k, 512 * 1024);
+	ck_assert_uint_eq(stats_of(&x).misses, n);
+	ck_assert_uint_le(stats_of(&x).bytes, 7 * (VARVE_FRAME_BYTES + (1 << 20)));
+	/* The other's stays, and so do the last ones, for who comes a little late. */
+	get_right(&x, n - 1);
+	get_right(&x, n - 2);
+	get_right(&x, n - 5);
+	ck_assert_uint_eq(stats_of(&x).misses, n);
+	/* The first is gone; read in part only, it stays as any other. */
+	get_right(&x, 0);
+	ck_assert_uint_eq(stats_of(&x).misses, n + 1);
+	for (uint32_t k = 1; k < n - 5; k++)
+		get_bytes(&x, k, 512 * 1024);
+	get_right(&x, 0);
+	ck_assert_uint_eq(stats_of(&x).misses, n + 1 + n - 6);
 	tear_down(&x);
 }
 END_TEST
@@ -194,7 +238,7 @@ static void *read_frames(void *arg)
 			continue;
 		if (memcmp(varve_frame_bytes(f), r->x->tar + info.raw_offset, info.raw_size) != 0)
 			r->error = -EILSEQ;
-		varve_cache_put(f);
+		varve_cache_put(f, 0);
 		if (r->error < 0)
 			break;
 	}
@@ -454,6 +498,7 @@ int main(void)
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, make_segment, free_segment);
 	tcase_add_test(tc, least_recently_used_goes_first);
+	tcase_add_test(tc, what_was_read_whole_goes_first);
 	tcase_add_test(tc, all_is_kept_when_it_fits);
 	tcase_add_loop_test(tc, bounded_with_many_readers, 0, 7);
 	tcase_add_test(tc, wanted_by_many_decompressed_once);

@@ -124,6 +124,28 @@ static void copy_segment(const char *name)
 	free(bytes);
 }
 
+/* What a view shows is what a read gives. Whether there is one. */
+static bool check_view(struct varve_segment *seg, uint32_t i, uint64_t off, size_t len,
+		       const unsigned char *want, ssize_t want_len)
+{
+	struct varve_view v;
+	ssize_t n = varve_segment_view(seg, i, len, off, &v);
+
+	if (n < 0) {
+		ck_assert_int_eq(n, -EAGAIN);
+		return false;
+	}
+	ck_assert_int_eq(n, want_len);
+	for (unsigned p = 0; p < v.n; p++) {
+		ck_assert_mem_eq(v.piece[p].iov_base, want, v.piece[p].iov_len);
+		want += v.piece[p].iov_len;
+		n -= (ssize_t)v.piece[p].iov_len;
+	}
+	ck_assert_int_eq(n, 0);
+	varve_view_done(&v);
+	return true;
+}
+
 static void check_read(struct varve_segment *seg, uint32_t i, uint64_t off, size_t len)
 {
 	unsigned char *got = malloc(len + 1), *want = malloc(len + 1);
@@ -137,6 +159,7 @@ static void check_read(struct varve_segment *seg, uint32_t i, uint64_t off, size
 	ck_assert_msg(memcmp(got, want, (size_t)w) == 0, "%s: %zu at %llu differs", s->path, len,
 		      (unsigned long long)off);
 	ck_assert_uint_eq(got[len], 0x5a);
+	(void)check_view(seg, i, off, len, want, w);
 	free(got);
 	free(want);
 }
@@ -522,6 +545,49 @@ START_TEST(shares_add_up)
 }
 END_TEST
 
+START_TEST(what_can_be_viewed)
+{
+	struct varve_cache *c = new_cache(16 << 20);
+	struct varve_segment *seg = open_ok(c, "s");
+	uint32_t big = member_of("big"), k = first_big;
+	uint64_t size = specs[big - 1].size, off, len;
+	struct varve_frame_info f;
+
+	varve_index_frame(index_of(seg), k + 1, &f);
+	ck_assert(varve_segment_covers(index_of(seg), big, &f, &off, &len));
+	ck_assert(check_view(seg, big, off, FRAME, big_bytes + off, FRAME));
+	ck_assert(check_view(seg, big, off - 5, 10, big_bytes + off - 5, 10));
+	ck_assert(check_view(seg, big, off - FRAME / 2, FRAME, big_bytes + off - FRAME / 2, FRAME));
+	ck_assert(check_view(seg, big, size - 7, 100, big_bytes + size - 7, 7));
+	/* Three frames. */
+	ck_assert(!check_view(seg, big, off - 1, FRAME + 2, NULL, 0));
+	ck_assert(!check_view(seg, big, size, 1, NULL, 0));
+	ck_assert(!check_view(seg, big, 0, 0, NULL, 0));
+	ck_assert(!check_view(seg, member_of("a/empty"), 0, 1, NULL, 0));
+	ck_assert(!check_view(seg, member_of("a/link"), 0, 1, NULL, 0));
+	ck_assert(!check_view(seg, member_of("a"), 0, 1, NULL, 0));
+	varve_segment_unref(seg);
+
+	/* A damaged frame is not shown, nor the whole one before it together with it. */
+	copy_segment("hurt");
+	seg = open_ok(c, "hurt");
+	harm_frame("hurt", seg, k + 1);
+	ck_assert(check_view(seg, big, off - 10, 10, big_bytes + off - 10, 10));
+	ck_assert(!check_view(seg, big, off - 5, 10, NULL, 0));
+	ck_assert(!check_view(seg, big, off, 1, NULL, 0));
+	varve_segment_unref(seg);
+	varve_cache_free(c);
+
+	/* There is room for one frame alone: who holds one does not wait for it. */
+	c = new_cache(1 << 20);
+	seg = open_ok(c, "s");
+	ck_assert(check_view(seg, big, off - 10, 10, big_bytes + off - 10, 10));
+	ck_assert(!check_view(seg, big, off - 5, 10, NULL, 0));
+	varve_segment_unref(seg);
+	varve_cache_free(c);
+}
+END_TEST
+
 static bool closed(void *ctx)
 {
 	return fcntl(*(int *)ctx, F_GETFD) < 0;
@@ -564,6 +630,7 @@ int main(void)
 	tcase_add_test(tc, holes_of_a_damaged_file_are_read);
 	tcase_add_test(tc, what_is_no_segment);
 	tcase_add_test(tc, shares_add_up);
+	tcase_add_test(tc, what_can_be_viewed);
 	tcase_add_test(tc, unlinked_is_read_and_closed);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
