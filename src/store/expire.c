@@ -7,8 +7,11 @@
 #include <sys/statvfs.h>
 
 #include "base/log.h"
+#include "store/part.h"
 #include "store/trash.h"
 
+/* So much free that nobody fills it before it is looked at again. */
+#define PLENTY (UINT64_C(4) << 30)
 #define ROOM_WAIT_S 5
 
 static uint64_t meta_bytes(struct varve_store *s)
@@ -106,6 +109,7 @@ static void watch_volume(struct varve_store *s, const struct plan *p)
 	bool any = false;
 
 	s->near_short = left < min_free(s, p) + min_free(s, p) / 2;
+	varve_part_spare_reserve(left < PLENTY);
 
 	for (size_t i = 0; i < p->n; i++)
 		any = any || p->items[i].cause != VARVE_CAUSE_NONE;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/fsuid.h>
 #include <sys/uio.h>
 #include <sys/xattr.h>
 
@@ -223,8 +224,34 @@ int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct 
 	return r < 0 ? r : steal_fd(&fd);
 }
 
+/* Any id but root's: only the filesystem asks for it, when it counts its blocks. */
+#define SPACE_ID 65534
+
+static atomic_bool spare_reserve = true;
+
+void varve_part_spare_reserve(bool on)
+{
+	atomic_store_explicit(&spare_reserve, on, memory_order_relaxed);
+}
+
+/* The thread's own; root stays root in all but its claim to space, the descriptor is open. */
+static bool give_up_reserve(void)
+{
+	bool given = atomic_load_explicit(&spare_reserve, memory_order_relaxed) && geteuid() == 0;
+
+	if (given)
+		(void)setfsuid(SPACE_ID);
+	return given;
+}
+
+static void take_back(bool given)
+{
+	if (given)
+		(void)setfsuid(0);
+}
+
 /* off < 0: at the end. */
-static ssize_t write_all(struct varve_part *p, const void *buf, size_t len, off_t off)
+static ssize_t write_some(struct varve_part *p, const void *buf, size_t len, off_t off)
 {
 	size_t done = 0;
 
@@ -243,6 +270,24 @@ static ssize_t write_all(struct varve_part *p, const void *buf, size_t len, off_
 		done += (size_t)n;
 	}
 	return (ssize_t)done;
+}
+
+static ssize_t write_all(struct varve_part *p, const void *buf, size_t len, off_t off)
+{
+	bool given = give_up_reserve();
+	ssize_t n = write_some(p, buf, len, off);
+
+	take_back(given);
+	return n;
+}
+
+int varve_part_reserve(struct varve_part *p, int mode, off_t off, off_t len)
+{
+	bool given = give_up_reserve();
+	int r = fallocate(p->fd, mode, off, len) < 0 ? -errno : 0;
+
+	take_back(given);
+	return r;
 }
 
 ssize_t varve_part_write(struct varve_part *p, const void *buf, size_t len, uint64_t off)

@@ -50,10 +50,17 @@ int varve_mode_stat(int fd, struct stat *ret) varve_must_check;
  * another. */
 int varve_xattrs_copy(int from, int to) varve_must_check;
 
+/* What users write and reserve must not come out of the blocks that the backing filesystem keeps for root: while
+ * that is on, as it is at first, the two below and _reserve are done with an ordinary user's rights to space.
+ * Turned off while there is plenty, since it costs two system calls each time. Any thread. */
+void varve_part_spare_reserve(bool on);
+
 /* Writes at `off`: all of buf, or as much as goes; returns the bytes written (> 0) or -errno. */
 ssize_t varve_part_write(struct varve_part *p, const void *buf, size_t len, uint64_t off);
 /* Appends, wherever the part ends at that moment; returns likewise. */
 ssize_t varve_part_append(struct varve_part *p, const void *buf, size_t len);
+/* As fallocate(2); 0 or -errno. */
+int varve_part_reserve(struct varve_part *p, int mode, off_t off, off_t len);
 
 /* Whether somebody else has the part open for writing: a descriptor that the kernel writes through for a
  * process that outlived an earlier daemon. Asks for a read lease and gives it back; any answer but success

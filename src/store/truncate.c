@@ -168,8 +168,8 @@ int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t
 			r = -EPERM;
 		else if (f->bucket && !(mode & FALLOC_FL_KEEP_SIZE) && off + len > size)
 			r = -EPERM;
-		else if (mode >= 0 && part && fallocate(part->fd, mode, (off_t)off, (off_t)len) < 0)
-			r = -errno;
+		else if (mode >= 0 && part)
+			r = varve_part_reserve(part, mode, (off_t)off, (off_t)len);
 		if (r == 0 && part && !f->bucket && fstat(part->fd, &st) == 0) {
 			guard(&f->lock);
 			if (!f->nameless)

@@ -335,13 +335,14 @@ class Test:
         m = Mount(self, options, **kw)
         return m
 
-    def volume(self, megabytes):
-        """A small ext4 of its own, for stores that must run out of space; returns its mountpoint."""
+    def volume(self, megabytes, reserve=0):
+        """A small ext4 of its own, for stores that must run out of space; returns its mountpoint.
+        reserve: the percentage of its blocks that is kept for root."""
         self._loops += 1
         image, where = self.path(f"volume{self._loops}.img"), self.path(f"volume{self._loops}")
         with open(image, "wb") as f:
             f.truncate(megabytes << 20)
-        self.run(["mkfs.ext4", "-q", "-m", "0", "-b", "4096", "-E", "lazy_itable_init=0", image])
+        self.run(["mkfs.ext4", "-q", "-m", str(reserve), "-b", "4096", "-E", "lazy_itable_init=0", image])
         os.mkdir(where)
         self.run(["mount", "-o", "loop", image, where])
         return where

@@ -268,6 +268,28 @@ def test_carried_over_five_boundaries(t):
     m.varve("verify")
 
 
+def test_a_window_in_which_nothing_is_written_has_no_file(t):
+    """Held into a bucket and closed there, or held over the whole of it, without a byte."""
+    m = t.mount("bucket=1h,grace=30m")
+    closed, over = held(m, "closed"), held(m, "over")
+    append(m.cur("busy"), b"1\n")
+    a = m.next()
+    append(m.cur("busy"), b"2\n")
+    eq((os.stat(m.cur("closed")).st_size, os.stat(m.cur("over")).st_size), (0, 0), "both are empty")
+    os.close(closed)
+    b = m.next()
+    append(m.cur("busy"), b"3\n")
+    os.write(over, b"yet\n")
+    os.close(over)
+    seal(m, b)
+    eq(sorted(os.listdir(m.path(a))), ["busy", "closed", "over"], "the first bucket")
+    eq(os.listdir(m.path(b)), ["busy"], "the second has what was written to it")
+    eq(sorted(os.listdir(m.cur())), ["busy", "closed", "over"], "current/")
+    eq(read(m.cur("over")), b"yet\n", "what came after it")
+    m.remount()
+    eq(os.listdir(m.path(b)), ["busy"], "after a remount")
+
+
 def test_one_holds_and_one_reopens(t):
     """A held descriptor and `>>` again and again, on one file, over boundaries, by two threads."""
     m = t.mount("bucket=1s,grace=200ms", clock=False)
