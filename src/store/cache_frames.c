@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/sys.h"
 #include "format/frame.h"
 
+#define HUGE_PAGE (UINT32_C(2) << 20)
 #define WORK_OVERHEAD (128 * 1024) /* about what a decompression context takes */
 /* Spent frames that stay for requests that come out of order, or for what was left of them. */
 #define SPENT_KEPT 4
@@ -74,6 +76,20 @@ void varve_frames_evict(struct varve_cache *c, struct varve_frame *f, struct var
 	c->stats.bytes -= frame_cost(f->size);
 	f->older = *victims;
 	*victims = f;
+}
+
+/* Of whole huge pages, if the kernel gives any: a frame takes one instead of 512 faults and as many
+ * entries of what the processor remembers of the page tables. */
+static unsigned char *new_raw(size_t size)
+{
+	void *p;
+
+	if (size % HUGE_PAGE != 0)
+		return malloc(size);
+	if (posix_memalign(&p, HUGE_PAGE, size) != 0)
+		return NULL;
+	(void)madvise(p, size, MADV_HUGEPAGE);
+	return p;
 }
 
 static void free_frame(struct varve_frame *f)
@@ -284,7 +300,7 @@ static unsigned char *raw_buffer(struct varve_frame *victims, uint32_t size)
 	for (struct varve_frame *v = victims; v; v = v->older)
 		if (v->raw && v->size == size)
 			return steal_ptr(&v->raw);
-	return malloc(size);
+	return new_raw(size);
 }
 
 int varve_frames_load(struct varve_cache *c, struct varve_frame_source *src, uint32_t k,
