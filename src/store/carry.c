@@ -21,7 +21,8 @@
 struct varve_punch {
 	struct varve_punch *next;
 	struct varve_node *older; /* referenced; whose range it was */
-	struct varve_node *newer; /* referenced; has the part, or those after it */
+	struct varve_node *newer; /* referenced; has the part, or those after it; NULL: not known */
+	uint64_t number;	  /* the part's */
 	uint64_t from, upto;
 };
 
@@ -109,6 +110,9 @@ static int set_end(struct varve_store *s, struct varve_node *f, uint64_t at)
 			st.st_nlink = 1;
 			f->attr = st;
 			nat->end = varve_mark_ref(mark);
+			/* What it has at this moment, wherever the part goes on. */
+			if (!f->nameless)
+				varve_file_count_part(s, f, &st);
 			if (!nat->number)
 				nat->number = f->ino;
 			/* For the newer file, which has no name of its own yet. */
@@ -415,7 +419,7 @@ void varve_carry_give_back(struct varve_store *s, struct varve_node *f)
 		nat->to_link = false;
 		s->n_to_link--;
 	}
-	if (!nat->end || !nat->after)
+	if (!nat->end)
 		return;
 	p = calloc(1, sizeof(*p));
 	/* Without memory it stays until the part goes; the next mount gives it back. */
@@ -427,6 +431,7 @@ void varve_carry_give_back(struct varve_store *s, struct varve_node *f)
 	if (f->handles || f->openers || f->nlookup || f->kind == VARVE_KIND_SEALED)
 		p->older = varve_node_ref(f);
 	p->newer = nat->after;
+	p->number = nat->number;
 	nat->after = NULL;
 	p->next = s->punches;
 	s->punches = p;
@@ -442,8 +447,23 @@ void varve_carry_give_below(struct varve_store *s, struct varve_node *f)
 		return;
 	p->upto = varve_mark_at(f->native->head, &pending);
 	p->newer = varve_node_ref(f);
+	p->number = f->native->number;
 	p->next = s->punches;
 	s->punches = p;
+}
+
+void varve_carry_give_range(struct varve_store *s, uint64_t number, uint64_t from, uint64_t upto)
+{
+	struct varve_punch *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return;
+	p->number = number;
+	p->from = from;
+	p->upto = upto;
+	p->next = s->punches;
+	s->punches = p;
+	(void)pthread_cond_signal(&s->wake_reaper);
 }
 
 bool varve_carry_waits(const struct varve_store *s)
@@ -451,22 +471,41 @@ bool varve_carry_waits(const struct varve_store *s)
 	return s->punches != NULL;
 }
 
-/* Nobody can read the range but through what is elsewhere by now; ns held. */
-static bool is_free(const struct varve_node *older)
+/* Nobody can read the range but through what is elsewhere by now: those who only write to the part do not
+ * count; ns held. */
+static bool is_free(const struct varve_store *s, const struct varve_node *older)
 {
 	if (!older)
 		return true;
 	if (older->native && older->native->mappable)
 		return false;
-	return older->kind == VARVE_KIND_SEALED || !older->handles;
+	if (older->kind == VARVE_KIND_SEALED || !older->handles)
+		return true;
+	for (uint32_t i = 0; i < s->n_handles; i++)
+		if (s->handles[i] && s->handles[i]->file == older && s->handles[i]->readable)
+			return false;
+	return true;
 }
 
-/* Whoever has the part now: the newer file, or, where that is sealed, those after it; ns held. */
-static struct varve_node *holder(struct varve_node *f)
+static bool is_there(const struct varve_node *f)
 {
-	while (f && (f->kind != VARVE_KIND_FILE || !f->linked))
+	return f->kind == VARVE_KIND_FILE && f->linked;
+}
+
+/* Whoever has the part now: the newer file, or, where that is sealed, those after it. Where buckets were sealed
+ * in another order than theirs, or came back from the trash, that is looked for; ns held. */
+static struct varve_node *holder(struct varve_store *s, const struct varve_punch *p)
+{
+	struct varve_node *f = p->newer;
+
+	while (f && !is_there(f))
 		f = f->native ? f->native->after : NULL;
-	return f;
+	if (f)
+		return f;
+	for (f = s->ranged; f; f = f->native->next_ranged)
+		if (f->native->number == p->number && is_there(f) && (f->has_part || f->native->pin))
+			return f;
+	return NULL;
 }
 
 /* One step: 1: there is more of it. */
@@ -508,13 +547,13 @@ void varve_carry_punch(struct varve_store *s, bool *ret_more)
 	*ret_more = false;
 	{
 		guard(&s->ns);
-		for (at = &s->punches; *at && !is_free((*at)->older); at = &(*at)->next)
+		for (at = &s->punches; *at && !is_free(s, (*at)->older); at = &(*at)->next)
 			;
 		p = *at;
 		if (!p)
 			return;
 		*at = p->next;
-		f = holder(p->newer);
+		f = holder(s, p);
 		if (f)
 			(void)varve_node_ref(f);
 	}
@@ -534,5 +573,5 @@ void varve_carry_punch(struct varve_store *s, bool *ret_more)
 	varve_node_unref(s, p->older);
 	varve_node_unref(s, p->newer);
 	free(p);
-	*ret_more = s->punches != NULL && is_free(s->punches->older);
+	*ret_more = s->punches != NULL && is_free(s, s->punches->older);
 }

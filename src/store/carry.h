@@ -56,6 +56,9 @@ void varve_carry_give_back(struct varve_store *s, struct varve_node *f);
 /* The whole of what lies below the lowest head of f's part may be given back; ns held. For recovery. */
 void varve_carry_give_below(struct varve_store *s, struct varve_node *f);
 
+/* The same for a range of the part with that number whose file is not in memory; ns held. */
+void varve_carry_give_range(struct varve_store *s, uint64_t number, uint64_t from, uint64_t upto);
+
 /* Gives back what can be given back now, some of it; the reaper's. *ret_more: there is more to do now.
  * Whether anything waits at all: varve_carry_waits, ns held. */
 void varve_carry_punch(struct varve_store *s, bool *ret_more);
@@ -76,8 +79,9 @@ int varve_carry_orphan(struct varve_store *s, struct varve_node *f);
 /* Recovery: joins older and newer files of one part, gives back what is below all of them, and forgets
  * entries of buckets that are neither here nor in the trash. Alone. */
 void varve_carry_join(struct varve_store *s);
-/* Entries of a bucket that was in the trash and is gone. ns not held. */
-void varve_carry_forget(struct varve_store *s, const char *bucket);
+/* What the record told, when it was read, of a bucket that was in the trash then: the bucket has come back, or is
+ * gone for good, and its ranges are given back. ns not held. */
+void varve_carry_forget(struct varve_store *s, const char *bucket, bool gone);
 /* Makes the newer file for an entry whose hard link was not made before a crash, in its bucket, from the
  * older file. -ENODATA: nobody writes to the part, and nothing is behind the older file's end. Alone. */
 int varve_carry_remake(struct varve_store *s, struct varve_bucket *b, const struct varve_range *e);

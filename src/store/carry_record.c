@@ -161,6 +161,8 @@ int varve_carry_apply(struct varve_store *s, struct varve_node *f, const struct 
 		f->attr.st_mtim.tv_nsec = (long)(e->mtime_ns % VARVE_NS_PER_S);
 	}
 	varve_carry_list(s, f);
+	varve_file_count_part(s, f, &(struct stat){.st_size = (off_t)f->size,
+						   .st_blocks = (blkcnt_t)(f->counted / 512)});
 	f->attr.st_size = (off_t)varve_content_guess(f);
 	f->attr.st_blocks = (blkcnt_t)((varve_content_guess(f) + 4095) / 4096 * 8);
 	return 0;
@@ -249,13 +251,18 @@ void varve_carry_join(struct varve_store *s)
 	}
 }
 
-void varve_carry_forget(struct varve_store *s, const char *bucket)
+void varve_carry_forget(struct varve_store *s, const char *bucket, bool gone)
 {
 	guard(&s->ranges);
-	if (varve_ranges_remove_bucket(&s->kept, bucket)) {
-		guard(&s->ns);
-		s->ranges_wanted++;
+	guard(&s->ns);
+	for (size_t i = 0; gone && i < s->kept.n; i++) {
+		const struct varve_range *e = &s->kept.list[i];
+
+		if (!strcmp(e->bucket, bucket) && e->end != UINT64_MAX && !e->end_pending)
+			varve_carry_give_range(s, e->part, e->head, e->end);
 	}
+	if (varve_ranges_remove_bucket(&s->kept, bucket))
+		s->ranges_wanted++;
 }
 
 /* The skeleton's directory of a path's folders; NULL: it is not there. ns held. */

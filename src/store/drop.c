@@ -407,8 +407,12 @@ static int relist_closing(struct varve_store *s, const char *name, struct varve_
 		guard(&s->ns);
 		b = varve_dropped_take(s, name);
 	}
-	if (!b)
+	if (!b) {
 		r = varve_recover_open(s, name, &b, err);
+		/* From now on its files tell the range record what they are. */
+		if (r == 0)
+			varve_carry_forget(s, name, false);
+	}
 	if (r < 0)
 		return r;
 	guard(&s->ns);

@@ -24,6 +24,23 @@ void varve_file_count(struct varve_store *s, struct varve_node *f, uint64_t byte
 	f->counted = bytes;
 }
 
+void varve_file_count_part(struct varve_store *s, struct varve_node *f, const struct stat *st)
+{
+	const struct varve_native *nat = f->native;
+	uint64_t bytes = (uint64_t)st->st_blocks * 512, own;
+	bool pending;
+
+	if (nat && (nat->head || nat->end)) {
+		uint64_t head = nat->head ? varve_mark_at(nat->head, &pending) : 0;
+		uint64_t end = nat->end ? varve_mark_at(nat->end, &pending) : (uint64_t)st->st_size;
+
+		own = varve_blocks_of(end > head ? end - head : 0);
+		if (own < bytes)
+			bytes = own;
+	}
+	varve_file_count(s, f, bytes);
+}
+
 /* One try: the path may change while it is opened. */
 static int open_once(struct varve_store *s, struct varve_node *f, struct varve_part **ret)
 {

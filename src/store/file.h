@@ -16,6 +16,9 @@ void varve_file_stat_from(const struct varve_node *f, const struct stat *st, str
  * not yet known to others. */
 void varve_file_count(struct varve_store *s, struct varve_node *f, uint64_t bytes);
 
+/* The same by what its part's stat says; of a part that several buckets share, the range counts that is f's. */
+void varve_file_count_part(struct varve_store *s, struct varve_node *f, const struct stat *st);
+
 /* Grows the object that h writes by a hole, up to size, as copying tools do with what holds zeros: only
  * the handle that has written it from its start may, and no stream; nothing that is there is changed.
  * -EPERM otherwise. handle.lock held. */

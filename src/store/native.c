@@ -259,7 +259,7 @@ void varve_native_settle(struct varve_store *s, struct varve_node *f)
 			}
 		}
 		if (!f->nameless)
-			varve_file_count(s, f, (uint64_t)st.st_blocks * 512);
+			varve_file_count_part(s, f, &st);
 	}
 	varve_part_unref(part);
 }
@@ -287,7 +287,7 @@ void varve_native_count(struct varve_store *s)
 			if (list[i]->native->by_kernel && fstat(part->fd, &st) == 0) {
 				list[i]->size = (uint64_t)st.st_size;
 				if (!list[i]->nameless)
-					varve_file_count(s, list[i], (uint64_t)st.st_blocks * 512);
+					varve_file_count_part(s, list[i], &st);
 			}
 			varve_part_unref(part);
 		}

@@ -46,6 +46,8 @@ static void forget_dropped(struct varve_store *s, const char *bucket, bool remov
 		varve_bucket_unref(s, b);
 		back = varve_bucket_find(s, bucket) != NULL;
 	}
+	if (removed && !back)
+		varve_carry_forget(s, bucket, true);
 	if (removed && !back && varve_tombs_remove(s->tombs_fd, bucket) < 0)
 		varve_error("'meta/tombs/%s' can't be removed", bucket);
 }

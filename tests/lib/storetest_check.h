@@ -147,6 +147,25 @@ T_FN uint64_t t_count_removed(struct varve_store *s)
 	return count;
 }
 
+/* Sealed files that had a part after another one, which is unsealed still. */
+T_FN uint64_t t_count_after(struct varve_store *s)
+{
+	uint64_t count = 0;
+
+	for (uint32_t i = 0; i < s->n_id_chains; i++)
+		for (struct varve_node *n = s->id_chains[i]; n; n = n->id_next) {
+			bool held = false;
+
+			if (n->kind != VARVE_KIND_SEALED || n->linked)
+				continue;
+			for (uint32_t k = 0; k < s->n_id_chains; k++)
+				for (struct varve_node *d = s->id_chains[k]; d; d = d->id_next)
+					held = held || (d->native && d->native->after == n);
+			count += held;
+		}
+	return count;
+}
+
 T_FN void t_count_node(void *ctx, struct varve_node *n)
 {
 	++*(uint64_t *)ctx;
@@ -201,7 +220,7 @@ T_FN void t_check(struct tstore *t)
 		for (struct varve_node *f = b->written; f; f = f->next_written)
 			nodes += !f->linked;
 	}
-	nodes += t_count_removed(s);
+	nodes += t_count_removed(s) + t_count_after(s);
 	/* What can come back keeps its tree. */
 	for (uint32_t i = 0; i < s->n_dropped; i++)
 		if (s->dropped[i]->root) {
