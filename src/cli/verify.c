@@ -159,11 +159,12 @@ static void print_summary(const struct varve_verify_counts *n)
 		(void)printf("all is well\n");
 	else
 		(void)printf("DAMAGED: %" PRIu64 " %s, %" PRIu64 " %s, %" PRIu64 " %s, %" PRIu64
-			     " %s\n",
+			     " %s%s\n",
 			     n->bad_segments, plural(n->bad_segments, "segment", "segments"),
 			     n->bad_files, plural(n->bad_files, "file", "files"), n->bad_frames,
 			     plural(n->bad_frames, "frame", "frames"), n->bad_headers,
-			     plural(n->bad_headers, "header", "headers"));
+			     plural(n->bad_headers, "header", "headers"),
+			     n->bad_records ? ", the range record" : "");
 }
 
 static int run(struct varve_cli *cli)
@@ -200,8 +201,9 @@ const struct varve_cli_command varve_cli_verify = {
 	.summary = "check every digest of every sealed frame and file",
 	.details = "Reads all that is sealed (or only the buckets that are named) from\n"
 		   "the disk and compares it with the digests made while sealing. Each\n"
-		   "fault is a line: bucket, file and the bytes that are lost. Changes\n"
-		   "nothing; the store may be mounted or not. Exit status 1 when\n"
+		   "fault is a line: bucket, file and the bytes that are lost. Without\n"
+		   "BUCKET the store's range record, meta/ranges, is checked as well.\n"
+		   "Changes nothing; the store may be mounted or not. Exit status 1 when\n"
 		   "something is damaged.\n",
 	.example = "varve verify /var/lib/varve\n"
 		   "varve verify --quiet /mnt/varve 2026-11-28 || mail -s 'damaged' root\n",

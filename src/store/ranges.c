@@ -103,11 +103,29 @@ size_t varve_ranges_remove_bucket(struct varve_ranges *l, const char *bucket)
 	return before - kept;
 }
 
+/* The first entry that may be the part's. */
+static size_t first_of(const struct varve_ranges *l, uint64_t part)
+{
+	size_t low = 0, high = l->sorted ? l->n : 0;
+
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+
+		if (l->list[mid].part < part)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low;
+}
+
 bool varve_ranges_lowest_head(const struct varve_ranges *l, uint64_t part, uint64_t *ret)
 {
 	bool found = false;
 
-	for (size_t i = 0; i < l->n; i++) {
+	for (size_t i = first_of(l, part); i < l->n; i++) {
+		if (l->sorted && l->list[i].part != part)
+			break;
 		if (l->list[i].part != part || (found && l->list[i].head >= *ret))
 			continue;
 		*ret = l->list[i].head;
@@ -294,28 +312,40 @@ int varve_ranges_decode(const unsigned char *data, size_t len, struct varve_rang
 
 /* -- the file -- */
 
+static int load(struct varve_ranges *ret, struct varve_slots *slots)
+{
+	size_t len = varve_slots_payload_max(slots);
+	cleanup_free unsigned char *data = malloc(len);
+	int r;
+
+	if (!data)
+		return -ENOMEM;
+	r = varve_slots_read(slots, data, &len);
+	if (r == -ENOENT)
+		return 0;
+	return r < 0 ? r : varve_ranges_decode(data, len, ret);
+}
+
 int varve_ranges_load(struct varve_ranges *ret, struct varve_slots **slots, int meta_fd,
 		      struct varve_err *err)
 {
-	cleanup_free unsigned char *data = NULL;
 	struct stat st;
-	size_t len;
 	int r;
 
 	varve_ranges_init(ret);
 	if (fstatat(meta_fd, FILE_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? 0 : -errno;
+		return errno == ENOENT ? 0
+				       : varve_err_set(err, -errno, "the range record 'meta/ranges' can't be "
+						       "looked at: %s", strerror(errno));
 	r = varve_slots_open(meta_fd, FILE_NAME, VARVE_RANGES_MAGIC, FIRST_BYTES, slots, err);
 	if (r < 0)
 		return r;
-	len = varve_slots_payload_max(*slots);
-	data = malloc(len);
-	if (!data)
-		return -ENOMEM;
-	r = varve_slots_read(*slots, data, &len);
-	if (r == -ENOENT)
-		return 0;
-	return r < 0 ? r : varve_ranges_decode(data, len, ret);
+	r = load(ret, *slots);
+	if (r == -EPROTONOSUPPORT)
+		return varve_err_set(err, r, "the range record 'meta/ranges' was written by a later version of "
+				     "varvefs: mount the store with that one");
+	return r < 0 ? varve_err_set(err, r, "the range record 'meta/ranges' can't be read: %s", strerror(-r))
+		     : 0;
 }
 
 int varve_ranges_peek(struct varve_ranges *ret, int meta_fd)

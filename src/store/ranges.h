@@ -52,7 +52,7 @@ int varve_ranges_add(struct varve_ranges *l, const struct varve_range *e) varve_
 const struct varve_range *varve_ranges_find(struct varve_ranges *l, const char *bucket, uint64_t part);
 /* How many went. */
 size_t varve_ranges_remove_bucket(struct varve_ranges *l, const char *bucket);
-/* The lowest head of a part's entries; false: it has none. */
+/* The lowest head of a part's entries; false: it has none. Quick until an entry is added behind the last _find. */
 bool varve_ranges_lowest_head(const struct varve_ranges *l, uint64_t part, uint64_t *ret);
 
 /* The record's payload; *ret is malloc'ed. -ENOMEM, -EFBIG. */
@@ -61,7 +61,7 @@ int varve_ranges_encode(const struct varve_ranges *l, unsigned char **ret, size_
 int varve_ranges_decode(const unsigned char *data, size_t len, struct varve_ranges *ret) varve_must_check;
 
 /* Reads meta/ranges into *ret; a store without one has an empty record. *slots stays NULL until there is a file,
- * and is the caller's, for _save, to be closed with varve_slots_close. -EBADMSG: damaged. */
+ * and is the caller's, for _save, to be closed with varve_slots_close. -EBADMSG: damaged; -EPROTONOSUPPORT. */
 int varve_ranges_load(struct varve_ranges *ret, struct varve_slots **slots, int meta_fd,
 		      struct varve_err *err) varve_must_check;
 /* The same for those who only look, with a daemon there or without: see varve_slots_peek. Also -EPROTONOSUPPORT. */

@@ -23,13 +23,14 @@ enum varve_verify_kind {
 	VARVE_VERIFY_HEADER,  /* a member's tar headers or padding are wrong; its content may be right */
 	VARVE_VERIFY_FRAME,   /* a frame is damaged, and no file's content is in it */
 	VARVE_VERIFY_SEGMENT, /* the segment as a whole: no index, or that of another bucket */
+	VARVE_VERIFY_RECORD,  /* one of the store's own records, in meta/ */
 	VARVE_VERIFY_NOTE,    /* nothing is lost: a stray or left-over file */
 };
 
 struct varve_verify_finding {
 	enum varve_verify_kind kind;
 	const char *segment; /* its path, as given, or below the store's sealed/; of a note the path of
-			      * what it is about */
+			      * what it is about; of a record its path in the store */
 	const char *path;    /* of the member, path_len bytes (any); NULL: not about one */
 	size_t path_len;
 	uint64_t offset; /* FILE: the bytes of the file that it is about */
@@ -41,13 +42,13 @@ struct varve_verify_counts {
 	uint64_t segments, frames, members, files; /* looked at */
 	uint64_t segment_bytes;			   /* on disk */
 	uint64_t content_bytes;			   /* of all files, holes included */
-	uint64_t bad_segments, bad_frames, bad_headers, bad_files;
+	uint64_t bad_segments, bad_frames, bad_headers, bad_files, bad_records;
 	uint64_t notes;
 };
 
 static inline bool varve_verify_clean(const struct varve_verify_counts *c)
 {
-	return c->bad_segments + c->bad_frames + c->bad_headers + c->bad_files == 0;
+	return c->bad_segments + c->bad_frames + c->bad_headers + c->bad_files + c->bad_records == 0;
 }
 
 struct varve_verify_job {
@@ -69,8 +70,8 @@ int varve_verify_segment(int dirfd, const char *path, const struct varve_verify_
 			 struct varve_verify_counts *ret, struct varve_err *err) varve_must_check;
 
 /* Checks every segment of the store (sealed/BUCKET/CLASS/TABLET.tar.zst), oldest bucket first, that
- * each is the one its path says, and notes what else lies there. The store may be mounted: what is
- * dropped meanwhile is passed over. -ENOENT: no store, or a bucket of job that is not sealed; else as
- * above. ret is set. */
+ * each is the one its path says, and notes what else lies there; and the range record, meta/ranges, unless
+ * buckets are named. The store may be mounted: what is dropped meanwhile is passed over. -ENOENT: no store,
+ * or a bucket of job that is not sealed; else as above. ret is set. */
 int varve_verify_store(int store_fd, const struct varve_verify_job *job,
 		       struct varve_verify_counts *ret, struct varve_err *err) varve_must_check;

@@ -10,6 +10,7 @@
 #include "base/sys.h"
 #include "format/names.h"
 #include "store/policy.h"
+#include "store/ranges.h"
 #include "store/verify_private.h"
 
 #define SUFFIX ".tar.zst"
@@ -357,6 +358,35 @@ static int check_all(struct walk *w, struct varve_err *err)
 	return 0;
 }
 
+/* A later version's is none that this one can tell of. */
+static int check_ranges(struct walk *w, int store_fd)
+{
+	cleanup_close int meta = varve_openat(store_fd, "meta", O_RDONLY | O_DIRECTORY, 0);
+	struct varve_ranges ranges;
+	char what[128];
+	int r;
+
+	if (meta == -ENOENT || w->job->n_buckets > 0)
+		return 0;
+	varve_ranges_init(&ranges);
+	r = meta < 0 ? meta : varve_ranges_peek(&ranges, meta);
+	varve_ranges_done(&ranges);
+	if (r == 0 || r == -ENOMEM)
+		return r;
+	if (r == -EPROTONOSUPPORT) {
+		note(w, "meta/ranges", "written by a later version of varvefs; not looked at");
+		return 0;
+	}
+	if (r == -EBADMSG)
+		(void)snprintf(what, sizeof(what), "damaged: files that went on from one bucket into the next "
+			       "are shown whole in each");
+	else
+		(void)snprintf(what, sizeof(what), "can't be read: %s", strerror(-r));
+	w->counts->bad_records++;
+	report(w, VARVE_VERIFY_RECORD, "meta/ranges", what);
+	return 0;
+}
+
 int varve_verify_store(int store_fd, const struct varve_verify_job *job,
 		       struct varve_verify_counts *ret, struct varve_err *err)
 {
@@ -367,7 +397,9 @@ int varve_verify_store(int store_fd, const struct varve_verify_job *job,
 	if (fd < 0)
 		return varve_err_wrap(err, fd, "open the store's folder 'sealed'");
 	*ret = (struct varve_verify_counts){.segments = 0};
-	r = collect(&w, err);
+	r = check_ranges(&w, store_fd);
+	if (r == 0)
+		r = collect(&w, err);
 	r = r < 0 ? varve_err_wrap(err, r, "look through 'sealed'") : check_all(&w, err);
 	for (size_t i = 0; i < w.n; i++)
 		free(w.items[i].path);

@@ -75,6 +75,26 @@ START_TEST(test_lowest_head)
 }
 END_TEST
 
+/* A store's recovery asks for each part in turn: it must not look through all of them each time. */
+START_TEST(test_quick)
+{
+	const uint64_t n = 300000;
+
+	for (uint64_t i = 0; i < n; i++)
+		put(i % 2 ? A : B, 5000 + (i / 2) * 7919 % n, 10 + i, 10 + i);
+	for (uint64_t i = 0; i < n; i++) {
+		const struct varve_range *e = varve_ranges_find(&list, i % 2 ? A : B, 5000 + (i / 2) * 7919 % n);
+		uint64_t low;
+
+		ck_assert_ptr_nonnull(e);
+		ck_assert_uint_eq(e->head, 10 + i);
+		ck_assert(varve_ranges_lowest_head(&list, e->part, &low));
+		ck_assert_uint_eq(low, 10 + i / 2 * 2);
+	}
+	ck_assert_ptr_null(varve_ranges_find(&list, C, 5000));
+}
+END_TEST
+
 /* -- the form on disk -- */
 
 static unsigned char *encode(size_t *ret_len)
@@ -475,6 +495,7 @@ static Suite *make_suite(void)
 	tcase_add_test(tc, test_add_copies);
 	tcase_add_test(tc, test_remove_bucket);
 	tcase_add_test(tc, test_lowest_head);
+	tcase_add_test(tc, test_quick);
 	tcase_add_test(tc, test_round_trip);
 	tcase_add_test(tc, test_round_trip_of_many);
 	tcase_add_test(tc, test_longest_names);

@@ -4,6 +4,7 @@
 #include "format/index_build.h"
 #include "format/layout.h"
 #include "format/pax.h"
+#include "store/ranges.h"
 #include "store/segment.h"
 #include "store/verify.h"
 
@@ -634,6 +635,67 @@ START_TEST(store_of_classes_and_strays)
 }
 END_TEST
 
+START_TEST(range_record)
+{
+	static const char *const one[] = {"2026-11-29"};
+	struct varve_range e = {.bucket = "2026-11-30", .class_name = "default", .tablet = "0", .part = 2000,
+				.ino = 2000, .end = 10, .path = (char *)(uintptr_t)"f"};
+	cleanup_close int meta = -1;
+	struct varve_slots *slots = NULL;
+	struct varve_verify_counts n;
+	struct varve_verify_job job;
+	struct varve_ranges ranges;
+	struct varve_err err;
+	struct found f;
+	struct stat st;
+
+	make_store();
+	ck_assert_int_eq(mkdirat(dir.fd, "meta", 0700), 0);
+	meta = openat(dir.fd, "meta", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	varve_ranges_init(&ranges);
+	ck_assert_int_eq(varve_ranges_add(&ranges, &e), 0);
+	ck_assert_int_eq(varve_ranges_save(&ranges, &slots, meta), 0);
+	varve_ranges_done(&ranges);
+	varve_slots_close(slots);
+	n = verify_store(&f);
+	ck_assert_uint_eq(f.n, 0);
+	ck_assert(varve_verify_clean(&n));
+	/* One slot stands for both. */
+	ck_assert_int_eq(fstatat(meta, "ranges", &st, 0), 0);
+	flip(meta, "ranges", 30);
+	n = verify_store(&f);
+	ck_assert_uint_eq(f.n, 0);
+	flip(meta, "ranges", (uint64_t)st.st_size / 2 + 30);
+	n = verify_store(&f);
+	ck_assert_uint_eq(f.n, 1);
+	expect(&f, 0, VARVE_VERIFY_RECORD, "", "damaged");
+	ck_assert_str_eq(f.list[0].segment, "meta/ranges");
+	ck_assert_uint_eq(n.bad_records, 1);
+	ck_assert(!varve_verify_clean(&n));
+	ck_assert_uint_eq(n.segments, 3);
+	/* It is no bucket's. */
+	job = job_for(&f);
+	job.buckets = one;
+	job.n_buckets = 1;
+	ck_assert_int_eq(varve_verify_store(dir.fd, &job, &n, &err), 0);
+	ck_assert_uint_eq(f.n, 0);
+	ck_assert(varve_verify_clean(&n));
+	/* A later version's is no fault. */
+	ck_assert_int_eq(varve_slots_open(meta, "ranges", VARVE_RANGES_MAGIC, 4096, &slots, &err), 0);
+	ck_assert_int_eq(varve_slots_write(slots, "\2\0\0\0\0\0\0\0", 8), 0);
+	varve_slots_close(slots);
+	n = verify_store(&f);
+	expect(&f, 0, VARVE_VERIFY_NOTE, "", "later version");
+	ck_assert(varve_verify_clean(&n));
+	/* What can't be a record is one. */
+	ck_assert_int_eq(unlinkat(meta, "ranges", 0), 0);
+	ck_assert_int_eq(mkdirat(meta, "ranges", 0700), 0);
+	n = verify_store(&f);
+	ck_assert_uint_eq(n.bad_records, 1);
+	expect(&f, 0, VARVE_VERIFY_RECORD, "", "");
+}
+END_TEST
+
 START_TEST(some_buckets)
 {
 	static const char *const one[] = {"2026-11-29"}, *const wrong[] = {"2026-11-29",
@@ -698,6 +760,7 @@ int main(void)
 	tcase_add_checked_fixture(st, set_up, tear_down);
 	tcase_add_test(st, store_is_clean);
 	tcase_add_test(st, store_of_classes_and_strays);
+	tcase_add_test(st, range_record);
 	tcase_add_test(st, some_buckets);
 	tcase_add_test(st, no_store);
 	suite_add_tcase(s, st);
