@@ -38,8 +38,7 @@ static void fill_bucket(struct varve_store *s, struct varve_bucket *b, struct va
 	}
 	ret->files = b->files;
 	ret->bytes = b->bytes;
-	for (uint32_t t = 0; t < b->n_tabs; t++)
-		ret->allocated += b->tabs[t].allocated;
+	ret->allocated = varve_bucket_allocated(b);
 }
 
 /* Sealed buckets that came without counts (made by hand): from their indexes. */
@@ -47,6 +46,7 @@ static void count_sealed(struct varve_store *s, struct varve_bucket *b,
 			 struct varve_bucket_status *ret)
 {
 	ret->files = ret->bytes = 0;
+	(void)varve_sealed_ready(s, b);
 	for (uint32_t t = 0; t < b->n_tabs; t++) {
 		struct varve_segment_params about;
 		struct varve_segment_totals totals;

@@ -23,6 +23,7 @@ static bool ahead_fits(const struct varve_cache *c, const struct varve_frame_inf
 static void end_source(struct varve_cache *c, struct varve_frame_source *src)
 {
 	(void)pthread_mutex_unlock(&c->lock);
+	varve_frames_free(src->victims);
 	free(src->slots);
 	free(src->failed_bits);
 	src->gone(src);
@@ -225,6 +226,7 @@ void varve_cache_detach(struct varve_frame_source *src, bool later)
 	varve_frames_wake(c);
 	if (src->in_work == 0) {
 		if (later && call_thread(c)) {
+			src->victims = steal_ptr(&victims);
 			src->next = c->ending;
 			c->ending = src;
 		} else {

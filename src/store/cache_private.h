@@ -31,6 +31,7 @@ struct varve_frame_source {
 	uint64_t faults;	    /* how many of them */
 	uint32_t in_work;	    /* frames that the pool decompresses just now */
 	bool detached;
+	struct varve_frame *victims;	 /* evicted, to be freed with it */
 	struct varve_frame_source *next; /* among those that the pool is to end */
 };
 

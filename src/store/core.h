@@ -202,8 +202,12 @@ struct varve_bucket {
 	bool dir_made;	       /* mutate: open/BUCKET is there */
 	bool carries;	       /* ns; carried parts belong to it: it is there, though its folder may not be yet */
 	atomic_uint_fast64_t allocated; /* unsealed: sum of its parts' sizes, rounded up to blocks */
-	pthread_mutex_t shelf; /* "shelf": tabs' segments; held over the opening of one */
-	struct varve_tab *tabs; /* made once, under ns, before the bucket is SEALED */
+	pthread_mutex_t shelf; /* "shelf": tabs' segments; held over the opening of one, or of the list */
+	uint64_t dir_ino; /* ns; st_ino of sealed/NAME; 0: not known */
+	uint64_t told_allocated; /* ns; what the last mount knew; counts until tabs are listed */
+	struct stat dir_attr; /* ns; sealed: its directory's, which has no xattrs; mode 0: not known */
+	atomic_bool listed; /* sealed: tabs are there, see varve_sealed_ready */
+	struct varve_tab *tabs; /* made once, under shelf and ns, when first needed */
 	uint32_t n_tabs;
 	int64_t used_boot_ns; /* shelf; when a segment was last asked for */
 	struct varve_tombs *tombs; /* shelf; NULL: not open yet */
@@ -322,6 +326,7 @@ struct varve_store {
 	struct varve_bucket *sealing_now; /* ns */
 	atomic_int_fast64_t kept_mark_ns; /* the clock mark as last written */
 	struct varve_window_numbers next_window; /* ns; taken ahead, so that a boundary waits for no disk */
+	atomic_uint known_changes; /* of sealed buckets, since they were written to meta/sealed */
 	atomic_bool names_dirty; /* tombs were added since the last sync */
 	atomic_uint_fast64_t staging_allocated;
 	atomic_uint_fast64_t trash_allocated;
@@ -329,6 +334,7 @@ struct varve_store {
 	uint64_t tick; /* keeper only */
 	pthread_cond_t made_room; /* with ns: the keeper has looked for room since it was asked */
 	uint64_t room_asked, room_looked; /* ns; counts */
+	bool reap;		  /* ns; something came into the trash since the reaper looked */
 	bool reap_failed;	  /* reaper only: said */
 	bool near_short;	  /* keeper only: looks more often */
 	atomic_bool purge; /* the volume runs short: what is in the trash goes at once */
@@ -453,6 +459,8 @@ int varve_sealed_readdir(struct varve_store *s, struct varve_node *dir, uint64_t
 			 varve_readdir_cb *cb, void *ctx);
 /* Whether a bucket shows nothing; false also when that can't be told. */
 bool varve_sealed_is_empty(struct varve_store *s, struct varve_bucket *b);
+/* Notes what the bucket's own directory is, where there is no more to it than a list can hold. */
+void varve_sealed_told(struct varve_store *s, struct varve_bucket *b, const struct varve_member *m);
 /* A member's attributes, without its share of the segment. */
 void varve_sealed_attr(const struct varve_member *m, uint64_t ino, struct stat *ret);
 int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *ret);
@@ -462,8 +470,9 @@ int varve_sealed_bucket_node(struct varve_store *s, struct varve_bucket *b,
 ssize_t varve_sealed_getxattr(struct varve_store *s, struct varve_node *n, const char *name,
 			      void *buf, size_t size);
 ssize_t varve_sealed_listxattr(struct varve_store *s, struct varve_node *n, char *buf, size_t size);
-/* Reads the sealed bucket's directory on disk into b->tabs (allocated sizes). No lock: before it is listed, or shelf held. */
-int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b);
+/* Sees to it that b->tabs is read from the sealed bucket's directory: before anything that goes
+ * through them. shelf taken inside. When it can't be read that is said, and the bucket is damaged. */
+int varve_sealed_ready(struct varve_store *s, struct varve_bucket *b);
 
 /* What VARVE_XATTR_BUCKET tells; UINT64_MAX: it does not. */
 struct varve_bucket_facts {

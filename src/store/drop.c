@@ -146,6 +146,8 @@ uint64_t varve_bucket_allocated(struct varve_bucket *b)
 
 	if (b->state != VARVE_BUCKET_SEALED)
 		return atomic_load(&b->allocated);
+	if (!atomic_load(&b->listed))
+		return b->told_allocated;
 	for (uint32_t t = 0; t < b->n_tabs; t++)
 		sum += b->tabs[t].allocated;
 	return sum;
@@ -179,6 +181,7 @@ static int keep_dropped(struct varve_store *s, struct varve_bucket *b)
 /* The bucket is gone from sight: memory follows the rename. */
 static void forget_bucket(struct varve_store *s, struct varve_bucket *b, bool can_come_back)
 {
+	(void)atomic_fetch_add(&s->known_changes, 1);
 	empty_shelf(b);
 	guard(&s->ns);
 	/* A closing one keeps its tree, so that what is known by number is found again. */
@@ -278,6 +281,7 @@ int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_
 		s->events.entry_gone(s->events.ctx, VARVE_ID_ROOT, b->name);
 	log_drop(b->name, cause, who, counts[0], size);
 	guard(&s->ns);
+	s->reap = true;
 	(void)pthread_cond_signal(&s->wake_reaper);
 	return 0;
 }
@@ -327,6 +331,7 @@ int varve_parts_to_trash(struct varve_store *s, const char *bucket)
 	if (renameat2(s->open_fd, bucket, s->trash_fd, trash, RENAME_NOREPLACE) < 0)
 		return errno == EEXIST ? varve_remove_tree(s->open_fd, bucket, true) : -errno;
 	guard(&s->ns);
+	s->reap = true;
 	(void)pthread_cond_signal(&s->wake_reaper);
 	return 0;
 }
@@ -387,9 +392,10 @@ static int relist_sealed(struct varve_store *s, const char *name)
 			return -ENOMEM;
 		b->files = facts.files;
 		b->bytes = facts.bytes;
-		r = varve_sealed_load_tabs(s, b);
+		r = varve_sealed_ready(s, b);
 	}
 	guard(&s->ns);
+	(void)atomic_fetch_add(&s->known_changes, 1);
 	b->state = VARVE_BUCKET_SEALED;
 	b->generation = ++s->undrops;
 	if (r == 0)

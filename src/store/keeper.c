@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/log.h"
+#include "store/carry.h"
 
 /* While the volume is near to run short it is looked at more often. */
 #define LOOK_AGAIN_NS (VARVE_NS_PER_S / 10)
@@ -140,7 +141,9 @@ void *varve_keeper_main(void *arg)
 			(void)varve_retention_step(s);
 			guard(&s->ns);
 			s->room_looked = asked;
-			(void)pthread_cond_signal(&s->wake_reaper);
+			/* Not for nothing: an idle daemon's only wake-up is this one. */
+			if (atomic_load(&s->trash_allocated) || varve_carry_waits(s))
+				(void)pthread_cond_signal(&s->wake_reaper);
 			(void)pthread_cond_broadcast(&s->made_room);
 		}
 	}

@@ -127,7 +127,7 @@ void *varve_reaper_main(void *arg)
 			waiting = atomic_load(&s->trash_allocated) > 0 || varve_carry_waits(s);
 			(void)clock_gettime(CLOCK_MONOTONIC, &until);
 			until.tv_sec += 1;
-			if (!s->stopping && !more && !atomic_load(&s->purge)) {
+			if (!s->stopping && !more && !s->reap && !atomic_load(&s->purge)) {
 				if (waiting)
 					(void)pthread_cond_timedwait(&s->wake_reaper, &s->ns, &until);
 				else
@@ -135,6 +135,7 @@ void *varve_reaper_main(void *arg)
 			}
 			if (s->stopping)
 				return NULL;
+			s->reap = false;
 		}
 		if (varve_reaper_step(s, &more) < 0)
 			more = false;

@@ -1,6 +1,7 @@
 /*
  * The recorder: the one thread that writes what must be durable some time after a boundary or a change: the clock's mark,
- * the range record, hard links of carried parts, the numbers that the next window will need, tombstones. Whoever
+ * the range record, hard links of carried parts, the numbers that the next window will need, tombstones, what is
+ * known of sealed buckets. Whoever
  * watches the clock must not wait for the disk: the keeper only says when there is something.
  */
 #include "store/core.h"
@@ -9,6 +10,7 @@
 
 #include "base/log.h"
 #include "store/carry.h"
+#include "store/known.h"
 #include "store/native.h"
 
 /* A restart after power loss must not find the mark too old to be of use. */
@@ -23,7 +25,7 @@ void varve_recorder_wake(struct varve_store *s)
 bool varve_recorder_is_due(struct varve_store *s, int64_t now_ns)
 {
 	return now_ns - atomic_load(&s->kept_mark_ns) > KEEP_MARK_EVERY_NS || atomic_load(&s->names_dirty) ||
-	       s->ranges_wanted != atomic_load(&s->ranges_saved) || s->n_to_link || s->to_close ||
+	       atomic_load(&s->known_changes) > VARVE_KNOWN_CHANGES_MAX || s->ranges_wanted != atomic_load(&s->ranges_saved) || s->n_to_link || s->to_close ||
 	       !s->next_window.there || s->next_window.n < s->next_serial + VARVE_NEW_STREAMS / 3;
 }
 
@@ -72,6 +74,8 @@ static void record(struct varve_store *s)
 	if (r < 0)
 		varve_error("file numbers can't be reserved in 'meta/ino': %s", strerror(-r));
 	sync_tombs(s);
+	if (atomic_load(&s->known_changes) > VARVE_KNOWN_CHANGES_MAX)
+		varve_known_keep(s);
 	varve_native_close(s);
 }
 

@@ -69,7 +69,7 @@ struct noted {
 	struct stat attr; /* with the mode that is shown */
 };
 
-static bool is_known(struct varve_store *s, uint64_t ino)
+bool varve_recover_is_known(struct varve_store *s, uint64_t ino)
 {
 	guard(&s->ns);
 	return varve_node_by_id(s, ino) != NULL;
@@ -96,7 +96,7 @@ static int read_noted(struct varve_store *s, const struct varve_bucket *b, int d
 	r = varve_ino_read_xattr(fd, &ret->ino);
 	ret->number = ret->ino;
 	ret->range = r == 0 && !is_dir && b ? varve_carry_entry(s, b->name, ret->number) : NULL;
-	if (ret->range && !is_known(s, ret->range->ino)) {
+	if (ret->range && !varve_recover_is_known(s, ret->range->ino)) {
 		ret->ino = ret->range->ino;
 		return 0;
 	}
@@ -105,7 +105,7 @@ static int read_noted(struct varve_store *s, const struct varve_bucket *b, int d
 			varve_ranges_lowest_head(&s->kept, ret->number, &low);
 	if (ret->is_stray)
 		return 0;
-	if (r == 0 && !is_known(s, ret->ino))
+	if (r == 0 && !varve_recover_is_known(s, ret->ino))
 		return 0;
 	/* Put there by hand, or the number of a directory that .staging/ gave to the skeleton. */
 	r = varve_ino_next(s, &ret->ino);
@@ -261,7 +261,7 @@ int varve_recover_open(struct varve_store *s, const char *name, struct varve_buc
 	struct loading l = {.s = s, .err = err};
 	int r = varve_bucket_facts(s, s->open_fd, name, &facts);
 
-	if (r == 0 && (!facts.ino || is_known(s, facts.ino))) {
+	if (r == 0 && (!facts.ino || varve_recover_is_known(s, facts.ino))) {
 		r = varve_ino_next(s, &facts.ino);
 		facts.files = UINT64_MAX;
 		if (r == 0)
@@ -316,61 +316,6 @@ static int recover_open_bucket(void *ctx, int dir_fd, const char *name, const st
 	b->grace_end_ns = 0;
 	r = varve_bucket_list(l->s, b);
 	varve_bucket_unref(l->s, b);
-	return r;
-}
-
-/* -- sealed/ -- */
-
-/* ".BUCKET.tmp"; other hidden things are somebody's, and stay. */
-static bool is_half_sealed(const char *name)
-{
-	char bucket[VARVE_BUCKET_NAME_MAX];
-	size_t len = strlen(name);
-	int64_t start, end;
-
-	if (name[0] != '.' || len < 6 || len - 5 >= sizeof(bucket) ||
-	    strcmp(name + len - 4, ".tmp") != 0)
-		return false;
-	(void)snprintf(bucket, sizeof(bucket), "%.*s", (int)(len - 5), name + 1);
-	return varve_name_parse(bucket, &start, &end) == 0;
-}
-
-static int recover_sealed_bucket(void *ctx, int dir_fd, const char *name, const struct stat *st)
-{
-	struct loading *l = ctx;
-	struct varve_store *s = l->s;
-	struct varve_bucket_facts facts;
-	struct varve_bucket *b;
-	int r;
-
-	if (is_half_sealed(name)) {
-		varve_info("recovery: 'sealed/%s' was being written and is done again", name);
-		return varve_remove_tree(dir_fd, name, true);
-	}
-	if (!S_ISDIR(st->st_mode) || varve_bucket_facts(s, s->sealed_fd, name, &facts) < 0) {
-		varve_warning("'sealed/%s' is no bucket and is ignored", name);
-		return 0;
-	}
-	if (!facts.ino || is_known(s, facts.ino)) {
-		r = varve_ino_next(s, &facts.ino);
-		if (r < 0)
-			return r;
-		(void)varve_bucket_note(s->sealed_fd, name, &facts);
-	}
-	b = varve_bucket_new(name, facts.start_ns, facts.end_ns, facts.ino);
-	if (!b)
-		return -ENOMEM;
-	b->state = VARVE_BUCKET_SEALED;
-	b->files = facts.files;
-	b->bytes = facts.bytes;
-	b->held = is_on_hold(s, name);
-	r = varve_sealed_load_tabs(s, b);
-	if (r < 0) {
-		varve_error("sealed bucket '%s' can't be listed: %s", name, strerror(-r));
-		b->damaged = true;
-	}
-	r = varve_bucket_list(s, b);
-	varve_bucket_unref(s, b);
 	return r;
 }
 
@@ -600,33 +545,6 @@ static int audit_trash(void *ctx, const char *name, const struct varve_trash_nam
 						     .pid = t->pid, .id = name});
 }
 
-static int audit_seals(struct varve_store *s)
-{
-	for (uint32_t i = 0; i < s->n_buckets; i++) {
-		struct varve_bucket *b = s->buckets[i];
-		struct stat st;
-		int r;
-
-		/* Only a seal that was cut short before its end has its parts still there. */
-		if (b->state != VARVE_BUCKET_SEALED ||
-		    fstatat(s->open_fd, b->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		r = varve_audit_has(s->audit, "seal", b->name);
-		if (r == 0)
-			r = varve_audit_append(
-				s->audit,
-				&(struct varve_audit_line){
-					.time_ns = s->time.believed_ns, .event = "seal",
-					.bucket = b->name, .buckets = 1,
-					.files = b->files == UINT64_MAX ? -1 : (int64_t)b->files,
-					.bytes = b->bytes == UINT64_MAX ? -1 : (int64_t)b->bytes,
-					.segment_bytes = -1, .uid = -1, .pid = -1, .id = b->name});
-		if (r < 0)
-			return r;
-	}
-	return 0;
-}
-
 int varve_recover(struct varve_store *s, struct varve_err *err)
 {
 	struct loading l = {.s = s, .err = err};
@@ -637,9 +555,7 @@ int varve_recover(struct varve_store *s, struct varve_err *err)
 	if (r == 0)
 		r = varve_recover_counter(s, err);
 	if (r == 0)
-		r = varve_recover_each(s->sealed_fd, ".", recover_sealed_bucket, &l);
-	if (r == 0)
-		r = audit_seals(s);
+		r = varve_recover_sealed(s);
 	l.dir = s->current_dir;
 	if (r == 0)
 		r = varve_recover_each(s->tree_fd, ".", load_skeleton, &l);

@@ -12,6 +12,13 @@ int varve_recover_each(int dirfd, const char *path, varve_recover_cb *cb, void *
  * it is found with the others. After the range record was read. */
 int varve_recover_newest(struct varve_store *s);
 
+/* Whether something that is loaded has this number. */
+bool varve_recover_is_known(struct varve_store *s, uint64_t ino);
+
+/* Lists the sealed buckets, with their holds; half sealed ones go; a seal that was cut short behind
+ * its commit gets its audit line. */
+int varve_recover_sealed(struct varve_store *s);
+
 /* What is left to be done about parts when it is known which bucket is current: orphans of closed windows go
  * on in it, hard links that are missing are made, parts of sealed buckets go. */
 int varve_recover_carried(struct varve_store *s, struct varve_err *err);

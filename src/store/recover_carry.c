@@ -28,6 +28,7 @@ struct leftover {
 
 static int sealed_size(struct leftover *lo, const char *path, uint64_t *ret)
 {
+	(void)varve_sealed_ready(lo->s, lo->sealed);
 	for (uint32_t t = 0; t < lo->sealed->n_tabs; t++) {
 		struct varve_segment *seg;
 		struct varve_member m;

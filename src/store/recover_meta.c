@@ -30,8 +30,7 @@ static void see_segments(struct highest *h, const char *bucket)
 
 	if (!b)
 		return;
-	if (varve_sealed_load_tabs(h->s, b) < 0)
-		b->n_tabs = 0;
+	(void)varve_sealed_ready(h->s, b);
 	for (uint32_t t = 0; t < b->n_tabs; t++) {
 		struct varve_segment *seg;
 		struct varve_member m;

@@ -3,7 +3,6 @@
  * Segments are opened when first asked for and kept open, the most recently used ones.
  */
 #include "store/entry.h"
-#include "store/xattrs.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -86,65 +85,6 @@ static uint64_t highest_ino(struct varve_segment *seg)
 	return top;
 }
 
-int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t tab,
-			 struct varve_segment **ret)
-{
-	struct varve_err err = {.msg = ""};
-	struct varve_tab *t;
-	char path[2 * VARVE_CLASS_NAME_MAX + VARVE_BUCKET_NAME_MAX + 16];
-	bool many = false;
-	int r = 0;
-
-	{
-		guard(&b->shelf);
-		if (tab >= b->n_tabs)
-			return -ESTALE;
-		t = &b->tabs[tab];
-		if (t->bad)
-			return -EBADMSG;
-		b->used_boot_ns = varve_clock_boottime(s->clock);
-		if (!t->seg) {
-			(void)snprintf(path, sizeof(path), "%s/%s/%s.tar.zst", b->name,
-				       t->at.class_name, t->at.tablet);
-			r = varve_segment_open(s->cache, s->sealed_fd, path, &t->seg, &err);
-			if (r == -EBADMSG || r == -EPROTONOSUPPORT) {
-				t->bad = true;
-				(void)atomic_fetch_add(&s->faults, 1);
-				varve_error("segment 'sealed/%s' can't be read: %s; 'varve verify' "
-					    "tells what is left of it", path, err.msg);
-			}
-			if (r == 0) {
-				varve_ino_beyond(s, highest_ino(t->seg));
-				guard(&s->ns);
-				many = ++s->n_open_segments > OPEN_SEGMENTS_MAX;
-			} else if (t->bad) {
-				guard(&s->ns);
-				b->damaged = true;
-			}
-		}
-		if (r == 0)
-			*ret = varve_segment_ref(t->seg);
-	}
-	if (many)
-		thin_out(s);
-	return r == -ENOENT ? -ESTALE : r;
-}
-
-int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct varve_tombs **ret)
-{
-	struct varve_err err = {.msg = ""};
-	int r = 0;
-
-	guard(&b->shelf);
-	if (!b->tombs) {
-		r = varve_tombs_open(s->tombs_fd, b->name, false, &b->tombs, &err);
-		if (r < 0)
-			varve_error("tombstones of bucket '%s' can't be read: %s", b->name, err.msg);
-	}
-	*ret = b->tombs;
-	return r;
-}
-
 struct tabs {
 	struct varve_tab *tabs;
 	uint32_t n_tabs;
@@ -204,11 +144,12 @@ static int load_class(struct tabs *b, int bucket_fd, const char *class_name)
 	return -errno;
 }
 
-int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b)
+static int load_tabs(struct varve_store *s, struct varve_bucket *b)
 {
 	cleanup_closedir DIR *dir = NULL;
 	struct tabs list = {NULL, 0};
 	struct dirent *e;
+	struct stat st;
 	int r = 0, fd = varve_openat(s->sealed_fd, b->name, O_RDONLY | O_DIRECTORY, 0);
 
 	if (fd < 0)
@@ -226,6 +167,8 @@ int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b)
 		}
 	if (r == 0)
 		r = -errno;
+	if (r == 0 && fstat(dirfd(dir), &st) < 0)
+		r = -errno;
 	if (r < 0) {
 		free(list.tabs);
 		return r;
@@ -235,7 +178,93 @@ int varve_sealed_load_tabs(struct varve_store *s, struct varve_bucket *b)
 	guard(&s->ns);
 	b->tabs = list.tabs;
 	b->n_tabs = list.n_tabs;
+	b->dir_ino = st.st_ino;
+	atomic_store(&b->listed, true);
 	return 0;
+}
+
+/* shelf held. */
+static int ready_locked(struct varve_store *s, struct varve_bucket *b)
+{
+	int r = atomic_load(&b->listed) ? 0 : load_tabs(s, b);
+
+	if (r < 0 && r != -ENOENT) {
+		guard(&s->ns);
+		if (!b->damaged)
+			varve_error("sealed bucket '%s' can't be listed: %s", b->name, strerror(-r));
+		b->damaged = true;
+	}
+	return r == -ENOENT ? -ESTALE : r;
+}
+
+int varve_sealed_ready(struct varve_store *s, struct varve_bucket *b)
+{
+	if (atomic_load(&b->listed))
+		return 0;
+	guard(&b->shelf);
+	return ready_locked(s, b);
+}
+
+int varve_sealed_segment(struct varve_store *s, struct varve_bucket *b, uint32_t tab,
+			 struct varve_segment **ret)
+{
+	struct varve_err err = {.msg = ""};
+	struct varve_tab *t;
+	char path[2 * VARVE_CLASS_NAME_MAX + VARVE_BUCKET_NAME_MAX + 16];
+	bool many = false;
+	int r = 0;
+
+	{
+		guard(&b->shelf);
+		r = ready_locked(s, b);
+		if (r < 0)
+			return r;
+		if (tab >= b->n_tabs)
+			return -ESTALE;
+		t = &b->tabs[tab];
+		if (t->bad)
+			return -EBADMSG;
+		b->used_boot_ns = varve_clock_boottime(s->clock);
+		if (!t->seg) {
+			(void)snprintf(path, sizeof(path), "%s/%s/%s.tar.zst", b->name,
+				       t->at.class_name, t->at.tablet);
+			r = varve_segment_open(s->cache, s->sealed_fd, path, &t->seg, &err);
+			if (r == -EBADMSG || r == -EPROTONOSUPPORT) {
+				t->bad = true;
+				(void)atomic_fetch_add(&s->faults, 1);
+				varve_error("segment 'sealed/%s' can't be read: %s; 'varve verify' "
+					    "tells what is left of it", path, err.msg);
+			}
+			if (r == 0) {
+				varve_ino_beyond(s, highest_ino(t->seg));
+				guard(&s->ns);
+				many = ++s->n_open_segments > OPEN_SEGMENTS_MAX;
+			} else if (t->bad) {
+				guard(&s->ns);
+				b->damaged = true;
+			}
+		}
+		if (r == 0)
+			*ret = varve_segment_ref(t->seg);
+	}
+	if (many)
+		thin_out(s);
+	return r == -ENOENT ? -ESTALE : r;
+}
+
+int varve_sealed_tombs(struct varve_store *s, struct varve_bucket *b, struct varve_tombs **ret)
+{
+	struct varve_err err = {.msg = ""};
+	int r = 0;
+
+	guard(&b->shelf);
+	if (!b->tombs) {
+		r = varve_tombs_open(s->tombs_fd, b->name, false, &b->tombs, &err);
+		if (r < 0)
+			varve_error("tombstones of bucket '%s' can't be read: %s", b->name, err.msg);
+	}
+	*ret = b->tombs;
+	return r;
 }
 
 /* -- nodes -- */
@@ -250,12 +279,28 @@ void varve_sealed_attr(const struct varve_member *m, uint64_t ino, struct stat *
 	ret->st_atim = ret->st_ctim = ret->st_mtim;
 }
 
+void varve_sealed_told(struct varve_store *s, struct varve_bucket *b, const struct varve_member *m)
+{
+	if (m->xattrs_len || m->path_len)
+		return;
+	guard(&s->ns);
+	varve_sealed_attr(m, b->ino, &b->dir_attr);
+	(void)atomic_fetch_add(&s->known_changes, 1);
+}
+
 int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *ret)
 {
 	struct varve_segment *seg;
 	struct varve_member m;
-	int r = varve_sealed_segment(s, n->bucket, n->tab, &seg);
+	int r;
 
+	if (n->tab_none) {
+		guard(&s->ns);
+		*ret = n->bucket->dir_attr;
+		if (ret->st_mode)
+			return 0;
+	}
+	r = varve_sealed_segment(s, n->bucket, n->tab, &seg);
 	/* A bucket's own directory can be seen even when nothing of it can be read; and a file that
 	 * is open outlives its bucket. */
 	if (r < 0) {
@@ -266,6 +311,8 @@ int varve_sealed_stat(struct varve_store *s, struct varve_node *n, struct stat *
 	varve_sealed_attr(&m, n->ino, ret);
 	if (!S_ISDIR(m.mode))
 		ret->st_blocks = (blkcnt_t)((varve_segment_share(seg, n->member) + 511) / 512);
+	if (n->tab_none)
+		varve_sealed_told(s, n->bucket, &m);
 	varve_segment_unref(seg);
 	return 0;
 }
@@ -331,6 +378,8 @@ static int find_path(struct varve_store *s, struct varve_bucket *b, const char *
 	struct varve_tombs *tombs;
 	int r = varve_sealed_tombs(s, b, &tombs), bad = 0;
 
+	if (r == 0)
+		r = varve_sealed_ready(s, b);
 	if (r < 0)
 		return r;
 	for (uint32_t t = from; t < b->n_tabs; t++) {
@@ -434,6 +483,8 @@ static int each_child(struct varve_store *s, struct varve_bucket *b, const char 
 	size_t skip = *path ? strlen(path) + 1 : 0;
 	int r = varve_sealed_tombs(s, b, &tombs), bad = 0;
 
+	if (r == 0)
+		r = varve_sealed_ready(s, b);
 	for (uint32_t t = 0; r == 0 && t < b->n_tabs; t++) {
 		struct varve_segment *seg;
 		const struct varve_index *ix;
@@ -614,6 +665,8 @@ int varve_sealed_readdir(struct varve_store *s, struct varve_node *dir, uint64_t
 	w.path = path;
 	if (r == 0)
 		r = varve_sealed_tombs(s, b, &w.tombs);
+	if (r == 0)
+		r = varve_sealed_ready(s, b);
 	if (r == 0 && plus)
 		r = varve_ino_ready(s);
 	for (uint64_t t = place >> 32; r == 0 && t < b->n_tabs; t++, at = 0) {
@@ -671,6 +724,8 @@ int varve_sealed_remove(struct varve_store *s, struct varve_node *dir, const cha
 
 	if (r == 0)
 		r = varve_sealed_tombs(s, b, &tombs);
+	if (r == 0)
+		r = varve_sealed_ready(s, b);
 	for (uint32_t t = 0; r == 0 && t < b->n_tabs; t = hit.tab + 1) {
 		r = find_path(s, b, path, t, &hit);
 		if (r < 0)
@@ -691,73 +746,5 @@ int varve_sealed_remove(struct varve_store *s, struct varve_node *dir, const cha
 		atomic_store(&s->names_dirty, true);
 		return r == -ENOENT ? 0 : r;
 	}
-	return r;
-}
-
-/* -- extended attributes -- */
-
-static int member_of(struct varve_store *s, struct varve_node *n, struct varve_segment **ret_seg,
-		     struct varve_member *ret)
-{
-	int r = varve_sealed_segment(s, n->bucket, n->tab, ret_seg);
-
-	if (r == 0)
-		varve_index_member(varve_segment_index(*ret_seg), n->member, ret);
-	return r;
-}
-
-static ssize_t own_xattr(struct varve_node *n, struct varve_segment *seg,
-			 const struct varve_member *m, const char *name, void *buf, size_t size)
-{
-	char text[64];
-	int len = -1;
-
-	if (!strcmp(name, "user.varve.digest") && S_ISREG(m->mode)) {
-		len = 0;
-		for (int i = 0; i < 16; i++)
-			len += snprintf(text + len, sizeof(text) - (size_t)len, "%02x", m->digest[i]);
-	} else if (!strcmp(name, "user.varve.ratio")) {
-		struct varve_segment_params about;
-		struct varve_segment_totals totals;
-		uint64_t share = varve_segment_share(seg, n->member), bytes = m->size;
-
-		if (n->tab_none) {
-			varve_index_about(varve_segment_index(seg), &about, &totals);
-			bytes = totals.content_bytes;
-			share = totals.segment_bytes;
-		}
-		if (share)
-			len = snprintf(text, sizeof(text), "%.2f", (double)bytes / (double)share);
-	}
-	return len < 0 ? -ENODATA : varve_give_value(text, (size_t)len, buf, size);
-}
-
-ssize_t varve_sealed_getxattr(struct varve_store *s, struct varve_node *n, const char *name,
-			      void *buf, size_t size)
-{
-	struct varve_segment *seg;
-	struct varve_member m;
-	ssize_t r = member_of(s, n, &seg, &m);
-
-	if (r < 0)
-		return n->tab_none ? -ENODATA : r;
-	if (!strncmp(name, "user.varve.", 11))
-		r = own_xattr(n, seg, &m, name, buf, size);
-	else
-		r = varve_xattrs_get(m.xattrs, m.xattrs_len, name, buf, size);
-	varve_segment_unref(seg);
-	return r;
-}
-
-ssize_t varve_sealed_listxattr(struct varve_store *s, struct varve_node *n, char *buf, size_t size)
-{
-	struct varve_segment *seg;
-	struct varve_member m;
-	ssize_t r = member_of(s, n, &seg, &m);
-
-	if (r < 0)
-		return n->tab_none ? 0 : r;
-	r = varve_xattrs_list(m.xattrs, m.xattrs_len, buf, size);
-	varve_segment_unref(seg);
 	return r;
 }

@@ -275,6 +275,8 @@ static void find_members(struct items *it)
 			m->found = true;
 			varve_index_member(varve_segment_index(seg), m->member, &member);
 			varve_sealed_attr(&member, m->node->ino, &m->attr);
+			if (m->node == it->b->root)
+				varve_sealed_told(it->s, it->b, &member);
 		}
 		varve_segment_unref(seg);
 	}
@@ -465,12 +467,8 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b)
 		return r;
 	}
 	varve_crash_point("seal.committed");
-	{
-		guard(&b->shelf);
-		r = varve_sealed_load_tabs(s, b);
-	}
-	if (r < 0)
-		varve_error("sealed bucket '%s' can't be listed: %s", b->name, strerror(-r));
+	(void)atomic_fetch_add(&s->known_changes, 1);
+	(void)varve_sealed_ready(s, b);
 	find_members(&it);
 	r = keep_rest(&it);
 	become_sealed(&it, &sum);

@@ -15,6 +15,7 @@
 #include "store/cache_private.h"
 
 #define STREAMS 8
+#define LARGE_INDEX_BYTES ((size_t)256 << 10)
 /* The kernel reads ahead by itself, with several requests under way: they come somewhat out of
  * order. */
 #define JITTER_BYTES (UINT64_C(2) << 20)
@@ -184,7 +185,10 @@ void varve_segment_unref(struct varve_segment *seg)
 
 	if (!seg || atomic_fetch_sub_explicit(&seg->refs, 1, memory_order_acq_rel) > 1)
 		return;
-	varve_cache_detach(&seg->src, fstat(seg->src.fd, &st) == 0 && st.st_nlink == 0);
+	/* Neither blocks of the disk nor much memory are given back by whoever happens to be last: that
+	 * may be an rmdir of the bucket. */
+	varve_cache_detach(&seg->src, varve_index_memory(seg->index) > LARGE_INDEX_BYTES ||
+					      (fstat(seg->src.fd, &st) == 0 && st.st_nlink == 0));
 }
 
 const struct varve_index *varve_segment_index(const struct varve_segment *seg)

@@ -19,7 +19,8 @@ int varve_segment_open(struct varve_cache *cache, int dirfd, const char *path,
 		       struct varve_segment **ret, struct varve_err *err) varve_must_check;
 struct varve_segment *varve_segment_ref(struct varve_segment *seg);
 /* NULL is fine; the last one closes. May be called under any lock but the cache's: the descriptor of
- * a segment that was unlinked, whose blocks are given back by close(2), is closed by the pool. */
+ * a segment that was unlinked, whose blocks are given back by close(2), and a large index are given
+ * back by the pool. */
 void varve_segment_unref(struct varve_segment *seg);
 
 const struct varve_index *varve_segment_index(const struct varve_segment *seg);

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "store/carry.h"
 #include "store/entry.h"
+#include "store/known.h"
 #include "store/native.h"
 
 #define CONF_BYTES_MAX (64 * 1024)
@@ -484,6 +485,7 @@ void varve_store_close(struct varve_store *s)
 	if (s->clock_slots && s->current) {
 		(void)varve_clock_keep(s);
 		(void)varve_carry_finish(s, false);
+		varve_known_keep(s);
 	}
 	free_nodes(s);
 	varve_native_close(s);
