@@ -7,18 +7,25 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/sync.h"
 #include "fuse/compat.h"
+#include "store/segment.h"
+#include "store/store.h"
 
 #define QUEUE_MAX (1u << 18)
+#define AROUND_MAX 8
 
 struct message {
 	struct message *next;
 	uint64_t id; /* the parent's, when there is a name */
 	bool named;
+	bool around; /* not gone: to be kept; by fh, around off */
+	uint64_t fh, off;
 	char name[]; /* NUL-terminated */
 };
 
 struct varve_notify {
+	struct varve_store *store; /* immutable */
 	/* -- set by start, then immutable -- */
 	struct fuse_session *se;
 	pthread_t thread;
@@ -27,16 +34,18 @@ struct varve_notify {
 	pthread_cond_t wake;
 	struct message *first, **last; /* the queue */
 	unsigned n_queued;
+	unsigned n_around; /* of them */
 	bool started, stop;
 	bool lost; /* it was logged that messages were lost */
 };
 
-int varve_notify_new(struct varve_notify **ret)
+int varve_notify_new(struct varve_store *store, struct varve_notify **ret)
 {
 	struct varve_notify *n = calloc(1, sizeof(*n));
 
 	if (!n)
 		return -ENOMEM;
+	n->store = store;
 	n->last = &n->first;
 	(void)pthread_mutex_init(&n->lock, NULL);
 	(void)pthread_cond_init(&n->wake, NULL);
@@ -44,11 +53,32 @@ int varve_notify_new(struct varve_notify **ret)
 	return 0;
 }
 
-static void tell_kernel(struct fuse_session *se, const struct message *m)
+/* The kernel may wait meanwhile for pages that a read waits for: the view holds nothing that a read
+ * could need. */
+static int give_around(struct varve_notify *n, const struct message *m)
 {
+	struct fuse_bufvec buf = FUSE_BUFVEC_INIT(0);
+	struct varve_view view;
+	uint64_t from;
 	int r;
 
-	if (m->named)
+	if (varve_store_view_around(n->store, m->fh, m->off, &view, &from) < 0)
+		return 0;
+	buf.buf[0].mem = view.piece[0].iov_base;
+	buf.buf[0].size = view.piece[0].iov_len;
+	r = fuse_lowlevel_notify_store(n->se, m->id, (off_t)from, &buf, 0);
+	varve_view_done(&view);
+	return r;
+}
+
+static void tell_kernel(struct varve_notify *n, const struct message *m)
+{
+	struct fuse_session *se = n->se;
+	int r;
+
+	if (m->around)
+		r = give_around(n, m);
+	else if (m->named)
 		r = fuse_lowlevel_notify_inval_entry(se, m->id, m->name, strlen(m->name));
 	else
 		r = fuse_lowlevel_notify_inval_inode(se, m->id, 0, 0);
@@ -74,8 +104,9 @@ static void *notify_thread(void *arg)
 		if (!n->first)
 			n->last = &n->first;
 		n->n_queued--;
+		n->n_around -= m->around;
 		(void)pthread_mutex_unlock(&n->lock);
-		tell_kernel(n->se, m);
+		tell_kernel(n, m);
 		free(m);
 		(void)pthread_mutex_lock(&n->lock);
 	}
@@ -139,6 +170,25 @@ void varve_notify_inode_changed(struct varve_notify *n, uint64_t id)
 	if (m)
 		m->id = id;
 	enqueue(n, m);
+}
+
+void varve_notify_read(struct varve_notify *n, uint64_t id, uint64_t fh, uint64_t off)
+{
+	struct message *m = calloc(1, sizeof(*m) + 1);
+
+	if (!m)
+		return;
+	*m = (struct message){.id = id, .around = true, .fh = fh, .off = off};
+	guard(&n->lock);
+	if (n->stop || n->n_around == AROUND_MAX || n->n_queued >= QUEUE_MAX) {
+		free(m);
+		return;
+	}
+	*n->last = m;
+	n->last = &m->next;
+	n->n_queued++;
+	n->n_around++;
+	(void)pthread_cond_signal(&n->wake);
 }
 
 void varve_notify_stop(struct varve_notify *n)

@@ -11,8 +11,10 @@
 
 struct fuse_session;
 struct varve_notify;
+struct varve_store;
 
-int varve_notify_new(struct varve_notify **ret) varve_must_check;
+/* store: for varve_notify_read; outlives it, as far as reads go on. 0 or -ENOMEM. */
+int varve_notify_new(struct varve_store *store, struct varve_notify **ret) varve_must_check;
 
 /* Starts the thread. Before that, what is queued waits. */
 int varve_notify_start(struct varve_notify *n, struct fuse_session *se,
@@ -22,6 +24,10 @@ int varve_notify_start(struct varve_notify *n, struct fuse_session *se,
  * waiting, or no memory, is lost, which is logged once. After stop they do nothing. */
 void varve_notify_entry_gone(struct varve_notify *n, uint64_t parent_id, const char *name);
 void varve_notify_inode_changed(struct varve_notify *n, uint64_t id);
+
+/* Little of a sealed file, at off, was read by its node `id` and handle fh, and answered: has the
+ * kernel keep all that was decompressed for it. A courtesy: dropped when there is much of it. */
+void varve_notify_read(struct varve_notify *n, uint64_t id, uint64_t fh, uint64_t off);
 
 /* Ends the thread; what still waits is thrown away. The session must still be served by others, or
  * be disconnected, since the message under way needs answers. May be called twice. */

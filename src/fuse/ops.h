@@ -13,12 +13,14 @@
 #include "store/store.h"
 
 struct varve_handoff; /* fuse/handoff.h */
+struct varve_notify;  /* fuse/notify.h */
 
 /* What every operation is given as its user data; immutable once the session is made. */
 struct varve_ll {
 	struct varve_store *store;
 	struct varve_views *views;
 	struct varve_handoff *handoff;
+	struct varve_notify *notify;
 	unsigned max_read; /* what the mount option max_read said; 0: nothing */
 };
 

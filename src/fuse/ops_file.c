@@ -4,7 +4,11 @@
 #include <stdlib.h>
 
 #include "base/cleanup.h"
+#include "fuse/notify.h"
 #include "store/segment.h"
+
+/* The page cache asks for this little only when nothing was read in order before. */
+#define AT_RANDOM_MAX (32u << 10)
 
 static void fill_opened(struct fuse_file_info *fi, const struct varve_opened *opened)
 {
@@ -78,14 +82,20 @@ void varve_op_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 }
 
 /* Straight from where it was decompressed to; false when that can't be. */
-static bool reply_view(fuse_req_t req, size_t size, off_t off, const struct fuse_file_info *fi)
+static bool reply_view(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
+		       const struct fuse_file_info *fi)
 {
+	const struct varve_ll *ll = varve_ll_of(req);
+	bool at_random = size <= AT_RANDOM_MAX && fi->lock_owner == 0;
 	struct varve_view view;
+	uint64_t fh = fi->fh;
 
-	if (varve_store_view(varve_ll_of(req)->store, fi->fh, size, (uint64_t)off, &view) < 0)
+	if (varve_store_view(ll->store, fh, size, (uint64_t)off, &view) < 0)
 		return false;
 	(void)fuse_reply_iov(req, view.piece, (int)view.n);
 	varve_view_done(&view);
+	if (at_random)
+		varve_notify_read(ll->notify, ino, fh, (uint64_t)off);
 	return true;
 }
 
@@ -96,7 +106,7 @@ void varve_op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t off,
 	cleanup_free char *buf = NULL;
 	ssize_t n;
 
-	if (!varve_views_is(ino) && reply_view(req, size, off, fi))
+	if (!varve_views_is(ino) && reply_view(req, ino, size, off, fi))
 		return;
 	buf = malloc(size ? size : 1);
 	if (!buf)

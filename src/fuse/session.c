@@ -381,7 +381,8 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 	else if (s->mountpoint)
 		r = varve_views_new(params->store, &s->ll.views);
 	if (r == 0)
-		r = varve_notify_new(&s->notify);
+		r = varve_notify_new(params->store, &s->notify);
+	s->ll.notify = s->notify;
 	if (r == 0) {
 		r = new_fuse_session(s, params);
 		s->passthrough.se = s->se;

@@ -194,6 +194,13 @@ int varve_cache_attach(struct varve_frame_source *src)
 
 	src->slots = calloc(n, sizeof(struct varve_frame *));
 	src->failed_bits = calloc(n / 8 + 1, 1);
+	for (uint32_t k = 0; k < n; k++) {
+		struct varve_frame_info f;
+
+		varve_index_frame(src->index, k, &f);
+		if (f.raw_size > src->largest)
+			src->largest = f.raw_size;
+	}
 	if (src->slots && src->failed_bits)
 		return 0;
 	free(src->slots);

@@ -416,6 +416,22 @@ int varve_cache_get_another(struct varve_frame_source *src, uint32_t k, struct v
 	return get(src, k, false, ret);
 }
 
+int varve_cache_lend(struct varve_frame_source *src, uint32_t k, uint64_t mark,
+		     struct varve_frame **ret)
+{
+	struct varve_frame *f;
+
+	guard(&src->cache->lock);
+	f = src->slots[k];
+	/* The borrower may be long about it. With frames of ordinary size one that is held keeps nobody
+	 * from having room; one that is read alone would wait for it. */
+	if (!f || f->state != FRAME_READY || f->lent == mark || src->largest > src->cache->max / 4)
+		return -EAGAIN;
+	f->lent = mark;
+	*ret = f;
+	return share_locked(src->cache, f);
+}
+
 void varve_cache_put(struct varve_frame *f, size_t taken)
 {
 	struct varve_cache *c = f->src->cache;

@@ -27,6 +27,7 @@ struct varve_frame {
 	bool ahead;    /* came by read-ahead and nobody has asked for it yet */
 	bool spent;    /* was given out about whole: its readers have it, so it goes first */
 	size_t taken;  /* bytes that were given out */
+	uint64_t lent; /* the last lender's mark, see varve_cache_lend */
 	uint32_t refs; /* readers, and who loads it */
 	struct varve_frame *older, *newer; /* in the list of unused frames; refs is 0 */
 	pthread_cond_t loaded;

@@ -26,6 +26,7 @@ struct varve_frame_source {
 	void (*gone)(struct varve_frame_source *src);
 
 	/* -- protected by the cache's lock -- */
+	uint32_t largest;	    /* frame, in bytes; immutable once attached */
 	struct varve_frame **slots; /* by frame number; NULL: not kept */
 	unsigned char *failed_bits; /* frames that failed at least once */
 	uint64_t faults;	    /* how many of them */
@@ -51,6 +52,10 @@ int varve_cache_get(struct varve_frame_source *src, uint32_t k,
  * that it holds may take up. */
 int varve_cache_get_another(struct varve_frame_source *src, uint32_t k,
 			    struct varve_frame **ret) varve_must_check;
+/* Frame k as varve_cache_get, if it is there and this mark (not 0) was not the last to get it so: else
+ * -EAGAIN. Never blocks, on I/O or on others. */
+int varve_cache_lend(struct varve_frame_source *src, uint32_t k, uint64_t mark,
+		     struct varve_frame **ret) varve_must_check;
 /* taken: how many bytes of it were read. A frame that was read about whole by who reads in order is the
  * first to go: the kernel has its bytes. */
 void varve_cache_put(struct varve_frame *f, size_t taken);

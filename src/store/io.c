@@ -101,27 +101,44 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 	return n;
 }
 
-ssize_t varve_store_view(struct varve_store *s, uint64_t fh, size_t size, uint64_t off,
-			 struct varve_view *ret)
+/* The segment, referenced, and the member that the handle reads; NULL: it is not sealed. */
+static struct varve_segment *sealed_of(struct varve_store *s, uint64_t fh, uint32_t *ret_member)
 {
 	struct varve_handle *h = varve_handle_get(s, fh);
 	struct varve_segment *seg = NULL;
-	uint32_t member = 0;
-	ssize_t n = -EAGAIN;
 
 	if (!h)
-		return n;
+		return NULL;
 	if (!h->is_dir && h->readable) {
 		guard(&s->ns);
 		if (h->seg) {
 			seg = varve_segment_ref(h->seg);
-			member = h->member;
+			*ret_member = h->member;
 		}
 	}
-	if (seg)
-		n = varve_segment_view(seg, member, size, off, ret);
-	varve_segment_unref(seg);
 	varve_handle_put(s, h);
+	return seg;
+}
+
+ssize_t varve_store_view(struct varve_store *s, uint64_t fh, size_t size, uint64_t off,
+			 struct varve_view *ret)
+{
+	uint32_t member;
+	struct varve_segment *seg = sealed_of(s, fh, &member);
+	ssize_t n = seg ? varve_segment_view(seg, member, size, off, ret) : -EAGAIN;
+
+	varve_segment_unref(seg);
+	return n;
+}
+
+ssize_t varve_store_view_around(struct varve_store *s, uint64_t fh, uint64_t off,
+				struct varve_view *ret, uint64_t *ret_off)
+{
+	uint32_t member;
+	struct varve_segment *seg = sealed_of(s, fh, &member);
+	ssize_t n = seg ? varve_segment_view_around(seg, member, off, ret, ret_off) : -EAGAIN;
+
+	varve_segment_unref(seg);
 	return n;
 }
 

@@ -451,6 +451,37 @@ ssize_t varve_segment_view(struct varve_segment *seg, uint32_t i, size_t len, ui
 	return (ssize_t)len;
 }
 
+ssize_t varve_segment_view_around(struct varve_segment *seg, uint32_t i, uint64_t off,
+				  struct varve_view *ret, uint64_t *ret_off)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), tar, run, from, to;
+	struct varve_frame_info info;
+	struct varve_member m;
+	struct varve_frame *f;
+	uint32_t k;
+
+	varve_index_member(seg->index, i, &m);
+	if (!S_ISREG(m.mode) || off >= m.size || m.n_extents != 1 || m.extents[0].offset != 0 ||
+	    m.extents[0].length != m.size)
+		return -EAGAIN;
+	varve_index_map(seg->index, i, off, &tar, &run);
+	k = varve_index_frame_at(seg->index, tar);
+	varve_index_frame(seg->index, k, &info);
+	from = off > tar - info.raw_offset ? off - (tar - info.raw_offset) : 0;
+	from = (from + page - 1) / page * page;
+	to = off + (info.raw_offset + info.raw_size - tar);
+	to = to >= m.size ? m.size : to / page * page;
+	if (to <= from + page || varve_cache_lend(&seg->src, k, (uint64_t)i + 1, &f) < 0)
+		return -EAGAIN;
+	*ret = (struct varve_view){.seg = varve_segment_ref(seg), .n = 1, .frame = {f}};
+	/* As file offsets go on, so does the tar stream. */
+	ret->piece[0] = (struct iovec){(void *)(uintptr_t)(varve_frame_bytes(f) +
+							   (tar + from - off - info.raw_offset)),
+				       (size_t)(to - from)};
+	*ret_off = from;
+	return (ssize_t)(to - from);
+}
+
 bool varve_segment_ready(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off)
 {
 	struct varve_member m;

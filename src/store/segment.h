@@ -57,6 +57,13 @@ ssize_t varve_segment_view(struct varve_segment *seg, uint32_t i, size_t len, ui
 			   struct varve_view *ret);
 void varve_view_done(struct varve_view *v);
 
+/* All of file i that is in the frame of its byte `off`, in whole pages (the last of the file may be
+ * short): for who has read some of it and wants to keep the rest. Returns how many bytes, from *ret_off
+ * on; -EAGAIN when it is not in memory (any more), was viewed so just before, has holes, or there is nothing
+ * but the page of that byte. Never blocks. */
+ssize_t varve_segment_view_around(struct varve_segment *seg, uint32_t i, uint64_t off,
+				  struct varve_view *ret, uint64_t *ret_off);
+
 /* Whether reading these bytes needs nothing to be decompressed, as things are just now. */
 bool varve_segment_ready(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off);
 

@@ -186,6 +186,10 @@ struct varve_view; /* store/segment.h */
  * back. -EAGAIN: not this time, read them. The caller holds no other view. */
 ssize_t varve_store_view(struct varve_store *s, uint64_t fh, size_t size, uint64_t off,
 			 struct varve_view *ret);
+/* What else of a sealed file is in memory around its byte `off`, in whole pages from *ret_off on; as
+ * varve_store_view, but never blocks, and once only for the same bytes. */
+ssize_t varve_store_view_around(struct varve_store *s, uint64_t fh, uint64_t off,
+				struct varve_view *ret, uint64_t *ret_off);
 /* flags: the open file's flags as they are now (O_APPEND may have been changed by fcntl). */
 ssize_t varve_store_write(struct varve_store *s, uint64_t fh, const void *buf, size_t size,
 			  uint64_t off, int flags);

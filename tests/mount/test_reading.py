@@ -1,4 +1,5 @@
 """Reading: any offset and size, many readers, mmap, ordinary tools, files that grow; stat, du, df."""
+import ctypes
 import mmap
 import os
 import random
@@ -42,6 +43,36 @@ def test_any_offset_and_size(t):
             same_bytes(got, want, f"{state}: {n} bytes at {off}")
         same_bytes(read(p), data, f"{state}: the whole")
         os.close(fd)
+
+
+def resident(path):
+    """Which pages of a file the kernel has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+    size = os.path.getsize(path)
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    fd = os.open(path, os.O_RDONLY)
+    at = libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    os.close(fd)
+    eq(libc.mincore(ctypes.c_void_p(at), ctypes.c_size_t(size), pages), 0, "mincore")
+    libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
+    return [p & 1 for p in pages]
+
+
+def test_a_read_at_random_brings_its_frame(t):
+    """What was decompressed for 4 KiB is in the page cache, all of it, and right."""
+    data = lines.text(7 << 20)
+    m = t.mount()
+    put(m.cur("x"), data)
+    path = m.path(m.next_sealed(), "x")
+    m.remount()
+    fd = os.open(path, os.O_RDONLY)
+    eq(os.pread(fd, 4096, 3 << 20), data[3 << 20:(3 << 20) + 4096], "the read")
+    wait_until(lambda: sum(resident(path)) > 400, 10, "the frame is in the page cache")
+    ok(sum(resident(path)) <= 2 * 512 + 64, "and not all of the file")
+    same_bytes(read(path), data, "the whole")
+    os.close(fd)
 
 
 def test_many_readers(t):

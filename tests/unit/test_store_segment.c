@@ -588,6 +588,53 @@ START_TEST(what_can_be_viewed)
 }
 END_TEST
 
+START_TEST(what_is_around)
+{
+	struct varve_cache *c = new_cache(64 << 20);
+	struct varve_segment *seg = open_ok(c, "s");
+	uint32_t big = member_of("big");
+	uint64_t size = specs[big - 1].size, off, len, from, seen = 0;
+	struct varve_view v;
+	ssize_t n;
+
+	/* Nothing is decompressed for it. */
+	ck_assert_int_eq(varve_segment_view_around(seg, big, 0, &v, &from), -EAGAIN);
+	for (uint32_t k = first_big; k <= last_big; k++) {
+		struct varve_frame_info f;
+
+		varve_index_frame(index_of(seg), k, &f);
+		ck_assert(varve_segment_covers(index_of(seg), big, &f, &off, &len));
+		check_read(seg, big, off + len / 2, 10);
+		n = varve_segment_view_around(seg, big, off + len / 2, &v, &from);
+		ck_assert_int_gt(n, 0);
+		ck_assert_uint_eq(from % 4096, 0);
+		ck_assert_uint_ge(from, off);
+		ck_assert_uint_lt(from - off, 4096);
+		ck_assert_uint_le(from + (uint64_t)n, off + len);
+		ck_assert(from + (uint64_t)n == size || (n % 4096 == 0 && off + len - from - (uint64_t)n < 4096));
+		ck_assert_mem_eq(v.piece[0].iov_base, big_bytes + from, n);
+		seen += (uint64_t)n;
+		varve_view_done(&v);
+		/* Once. */
+		ck_assert_int_eq(varve_segment_view_around(seg, big, off, &v, &from), -EAGAIN);
+	}
+	ck_assert_uint_ge(seen, size - 6 * 4096);
+	ck_assert_int_eq(varve_segment_view_around(seg, big, size, &v, &from), -EAGAIN);
+	ck_assert_int_eq(varve_segment_view_around(seg, member_of("a/empty"), 0, &v, &from),
+			 -EAGAIN);
+	varve_segment_unref(seg);
+	varve_cache_free(c);
+
+	/* Who waits for the kernel must not hold what others wait for. */
+	c = new_cache(3 << 20);
+	seg = open_ok(c, "s");
+	check_read(seg, big, 0, 10);
+	ck_assert_int_eq(varve_segment_view_around(seg, big, 0, &v, &from), -EAGAIN);
+	varve_segment_unref(seg);
+	varve_cache_free(c);
+}
+END_TEST
+
 static bool closed(void *ctx)
 {
 	return fcntl(*(int *)ctx, F_GETFD) < 0;
@@ -631,6 +678,7 @@ int main(void)
 	tcase_add_test(tc, what_is_no_segment);
 	tcase_add_test(tc, shares_add_up);
 	tcase_add_test(tc, what_can_be_viewed);
+	tcase_add_test(tc, what_is_around);
 	tcase_add_test(tc, unlinked_is_read_and_closed);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
