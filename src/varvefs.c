@@ -182,6 +182,7 @@ static int run(const struct varve_options *o, struct varve_store *store, const c
 		.max_read = o->max_read,
 		.debug = o->debug,
 		.auto_unmount = o->auto_unmount,
+		.io_uring = o->io_uring,
 	};
 	int ready_fd = -1;
 	int r = fuse_options ? 0 : -ENOMEM;

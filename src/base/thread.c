@@ -7,7 +7,6 @@
 
 #define BACKGROUND_NICE 5
 #define LONG_SLICE_NS (UINT64_C(20) * 1000 * 1000)
-#define SHORT_SLICE_NS (UINT64_C(100) * 1000)
 
 /* struct sched_attr of the kernel, version 0; the C library has no name for it everywhere. */
 struct attr {
@@ -37,9 +36,4 @@ void varve_thread_in_background(void)
 
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), normal + BACKGROUND_NICE);
 	set_slice(LONG_SLICE_NS);
-}
-
-void varve_thread_is_brief(void)
-{
-	set_slice(SHORT_SLICE_NS);
 }

@@ -1,5 +1,5 @@
 /*
- * What the scheduler should know of a thread. Each is of the calling thread alone, needs no rights,
+ * What the scheduler should know of a thread. It is of the calling thread alone, needs no rights,
  * and does nothing where the kernel does not know it (slices: Linux 6.12).
  */
 #pragma once
@@ -8,7 +8,3 @@
  * levels below the process, in long slices, which whoever has a shorter one may interrupt when he
  * wakes up. */
 void varve_thread_in_background(void);
-
-/* It is woken often and has little to do each time: a short slice, so that it need not wait until
- * another's ends. */
-void varve_thread_is_brief(void);

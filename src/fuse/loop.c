@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "base/sync.h"
-#include "base/thread.h"
 
 /* So many ticks without all threads being busy, and the watch goes back to sleep. */
 #define CALM_TICKS 30
@@ -120,7 +119,6 @@ static void *loop_thread(void *arg)
 	struct slot *slot = arg;
 
 	(void)pthread_setname_np(pthread_self(), "varve-loop");
-	varve_thread_is_brief();
 	serve(slot->loop);
 	guard(&slot->loop->lock);
 	slot->state = SLOT_ENDED;

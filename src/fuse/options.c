@@ -14,6 +14,7 @@ enum kind {
 	KIND_ALLOW_OTHER,
 	KIND_ALLOW_ROOT,
 	KIND_AUTO_UNMOUNT,
+	KIND_IO_URING,
 	KIND_FSNAME,
 	KIND_SUBTYPE,
 	KIND_MAX_READ,
@@ -35,6 +36,7 @@ static const struct {
 	{"max_read", KIND_MAX_READ, true},
 	{"remount", KIND_REMOUNT, false},
 	{"auto_unmount", KIND_AUTO_UNMOUNT, false},
+	{"io_uring", KIND_IO_URING, false},
 	{"ro", KIND_PASS, false},
 	{"noexec", KIND_PASS, false},
 	{"sync", KIND_PASS, false},
@@ -222,6 +224,9 @@ static int add_option(struct varve_options *o, const char *name, const char *val
 		return 0;
 	case KIND_AUTO_UNMOUNT:
 		o->auto_unmount = true;
+		return 0;
+	case KIND_IO_URING:
+		o->io_uring = true;
 		return 0;
 	case KIND_FSNAME:
 		return replace(&o->fsname, value);
@@ -447,6 +452,7 @@ const struct varve_fuse_option_help *varve_options_fuse_help(void)
 		{"allow_other", "other users may see the mount (always so when root mounts)"},
 		{"allow_root", "root may see the mount, other users may not"},
 		{"auto_unmount", "unmount when the daemon dies"},
+		{"io_uring", "take requests over io_uring, where kernel and libfuse can"},
 		{"ro", "nobody can write through the mount"},
 		{"noexec", "programs on the mount can't be run"},
 		{"fsname=NAME", "what stands for the source in mount lists (the store's path)"},

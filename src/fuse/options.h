@@ -13,7 +13,7 @@ struct varve_options {
 	bool foreground;
 	bool debug; /* print what goes on; in the foreground */
 	bool fake;  /* mount -f: do everything but the mount */
-	bool allow_other, allow_root, auto_unmount;
+	bool allow_other, allow_root, auto_unmount, io_uring;
 	unsigned max_read;              /* bytes; 0: as the kernel likes */
 	const char *store, *mountpoint; /* of argv */
 	/* What is not FUSE's and not to be dropped: to be checked with varve_policy_set. Values may

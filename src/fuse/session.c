@@ -23,6 +23,7 @@
 #include "fuse/notify.h"
 #include "fuse/ops.h"
 #include "fuse/passthrough.h"
+#include "fuse/uring.h"
 #include "fuse/watcher.h"
 
 #define READ_AHEAD_BYTES (1u << 20)
@@ -41,6 +42,8 @@ struct varve_session {
 	char *mountpoint;
 	dev_t dev; /* the mount's; 0: not mounted */
 	bool auto_unmount;
+	bool uring_asked, uring;     /* asked for; tried */
+	const char *uring_obstacle; /* why it is not had; known at INIT at the latest */
 	int watcher_fd; /* what the watcher waits on; -1: there is none */
 	pthread_t signal_thread, settle_thread;
 	void (*ready)(void *ctx);
@@ -121,6 +124,8 @@ static void on_init(void *userdata, struct fuse_conn_info *conn)
 	conn->time_gran = 1;
 	if (ll->max_read)
 		conn->max_read = ll->max_read;
+	if (s->uring && !varve_uring_offered(conn))
+		s->uring_obstacle = "the kernel does not offer it for this mount";
 	(void)!write(s->inited_fd, &one, sizeof(one));
 }
 
@@ -168,6 +173,8 @@ static int new_fuse_session(struct varve_session *s, const struct varve_session_
 	fuse_set_log_func(log_libfuse);
 	if (fuse_opt_add_arg(&args, "varvefs") == 0 && fuse_opt_add_arg(&args, "-o") == 0 &&
 	    fuse_opt_add_arg(&args, params->fuse_options) == 0 &&
+	    (!s->uring || (fuse_opt_add_arg(&args, "-o") == 0 &&
+			   fuse_opt_add_arg(&args, "io_uring") == 0)) &&
 	    (!params->debug || fuse_opt_add_arg(&args, "-d") == 0))
 		s->se = fuse_session_new(&args, &ops, sizeof(ops), &s->ll);
 	fuse_opt_free_args(&args);
@@ -278,7 +285,10 @@ static void end_by_signal(struct varve_session *s, int sig)
 	varve_info("'%s' is still in use: what is open there ends now", s->mountpoint);
 	/* While the loop still answers what the message under way may wait for. */
 	varve_notify_stop(s->notify);
-	varve_loop_stop(s->loop);
+	if (s->uring)
+		fuse_session_exit(s->se);
+	else
+		varve_loop_stop(s->loop);
 	while (wait_signal(s, -1) != 0)
 		;
 }
@@ -354,6 +364,10 @@ static void *settle_thread(void *arg)
 	varve_passthrough_try(&s->passthrough);
 	varve_store_mode(s->ll.store, mode, sizeof(mode));
 	varve_info("writes to '%s': %s", s->mountpoint, mode);
+	if (s->uring_obstacle)
+		varve_info("without io_uring: %s", s->uring_obstacle);
+	else if (s->uring)
+		varve_info("requests come over io_uring");
 	s->ready(s->ready_ctx);
 	return NULL;
 }
@@ -371,6 +385,10 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 	s->ll.store = params->store;
 	s->ll.max_read = params->max_read;
 	s->auto_unmount = params->auto_unmount;
+	s->uring_asked = params->io_uring;
+	if (s->uring_asked)
+		s->uring_obstacle = varve_uring_obstacle();
+	s->uring = s->uring_asked && !s->uring_obstacle;
 	s->watcher_fd = -1;
 	s->signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	s->ended_fd = eventfd(0, EFD_CLOEXEC);
@@ -394,7 +412,7 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 	if (r == 0)
 		r = varve_loop_new(s->se, loop_threads(), &s->loop);
 	if (r == 0)
-		r = varve_handoff_new(s->loop, &s->ll.handoff);
+		r = varve_handoff_new(s->uring ? NULL : s->loop, &s->ll.handoff);
 	if (r < 0) {
 		varve_session_free(s);
 		return r;
@@ -486,7 +504,7 @@ int varve_session_run(struct varve_session *s, void (*ready)(void *ctx), void *c
 		settle = r == 0;
 	}
 	if (r == 0)
-		r = varve_loop_run(s->loop);
+		r = s->uring ? varve_uring_run(s->se) : varve_loop_run(s->loop);
 	if (r < 0)
 		(void)varve_err_wrap(err, r, "serving '%s'", s->mountpoint);
 	(void)!write(s->ended_fd, &one, sizeof(one));

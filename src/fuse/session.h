@@ -25,6 +25,7 @@ struct varve_session_params {
 	unsigned max_read;        /* as said in fuse_options */
 	bool debug;               /* libfuse prints every request */
 	bool auto_unmount;        /* also when the daemon is killed */
+	bool io_uring;            /* asked for; without it where it can't be had, which is said */
 };
 
 /* Blocks SIGTERM, SIGINT and SIGHUP in this thread and all that it starts, and ignores SIGPIPE: the

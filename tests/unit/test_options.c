@@ -162,7 +162,7 @@ END_TEST
 
 static const struct {
 	const char *args[MAX_ARGS];
-	bool help, version, foreground, debug, fake, auto_unmount;
+	bool help, version, foreground, debug, fake, auto_unmount, io_uring;
 } flags[] = {
 	{{"varvefs", "--help"}, .help = true},
 	{{"varvefs", "-h", "S"}, .help = true},
@@ -173,6 +173,7 @@ static const struct {
 	{{"varvefs", "-fdo", "ro", "S", "M"}, .foreground = true, .debug = true},
 	{{"varvefs", "S", "M", "--foreground"}, .foreground = true},
 	{{"varvefs", "-o", "auto_unmount", "S", "M"}, .auto_unmount = true},
+	{{"varvefs", "-o", "io_uring", "S", "M"}, .io_uring = true},
 	/* mount -f: the helper must not mount, and must not stay */
 	{{"/usr/sbin/mount.varvefs", "S", "M", "-f"}, .fake = true},
 	{{"mount.fuse.varvefs", "-sfnv", "S", "M"}, .fake = true},
@@ -189,6 +190,7 @@ START_TEST(options_flags)
 	ck_assert_int_eq(o.debug, flags[_i].debug);
 	ck_assert_int_eq(o.fake, flags[_i].fake);
 	ck_assert_int_eq(o.auto_unmount, flags[_i].auto_unmount);
+	ck_assert_int_eq(o.io_uring, flags[_i].io_uring);
 	varve_options_done(&o);
 }
 END_TEST
