@@ -140,7 +140,46 @@ def test_reserved_blocks_are_not_for_writers(t):
     m.stop()
 
 
-# -- numbers ---------------------------------------------------------------------------------------
+# -- what it takes on the disk ------------------------------------------------------------------------
+
+def test_space_is_counted_once_and_given_back(t):
+    m = t.mount("bucket=1h,grace=1m")
+    size = 8 << 20
+    data = lines.text(size)
+    fd = held(m, "x", data[:-1] + b"\n")
+    old = m.next()
+    os.write(fd, b"the next\n")
+    os.fsync(fd)
+    eq(os.stat(m.cur("x")).st_blocks <= 64, True,
+       f"the newer file's blocks: {os.stat(m.cur('x')).st_blocks}")
+    blocks = os.stat(m.path(old, "x")).st_blocks * 512
+    ok(size * 0.95 < blocks < size * 1.1, f"the older file's blocks: {blocks} bytes")
+    du = int(t.run(["du", "-s", "--block-size=1", m.mnt]).stdout.split()[0])
+    ok(size * 0.95 < du < size * 1.2, f"du of both: {du}")
+    st = m.status()
+    ok(size * 0.95 < st["totals"]["allocated_bytes"] < size * 1.2, f"the status: {st['totals']}")
+    seal(m, old)
+    wait_until(lambda: allocated(os.path.join(m.store, "open")) < 1 << 20, 20,
+               lambda: f"the older range is given back: {allocated(os.path.join(m.store, 'open'))}")
+    eq(read(m.cur("x")), b"the next\n", "the newer file")
+    ok(m.status()["totals"]["allocated_bytes"] < size * 0.6, f"the status: {m.status()['totals']}")
+    # Many windows later the part has grown, what it takes has not.
+    for i in range(5):
+        b = m.next()
+        os.write(fd, data[:1 << 20])
+        os.write(fd, b"\n")
+        m.shift(61)
+        if i:
+            m.wait_sealed(b)
+    wait_until(lambda: allocated(os.path.join(m.store, "open")) < 3 << 20, 20,
+               lambda: f"given back: {allocated(os.path.join(m.store, 'open'))}")
+    # With its holder gone, the next window's part begins anew.
+    os.close(fd)
+    m.next()
+    append(m.cur("x"), b"anew\n")
+    eq(os.stat(part(m, m.open_name(), "x")).st_size, 5, "a part of its own")
+    m.varve("verify")
+
 
 def test_numbers_are_kept(t):
     """(st_ino, path) of every bucket's file: unique, and the same by stat, by listing, through sealing
