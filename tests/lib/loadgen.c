@@ -8,7 +8,8 @@
  * ns and a checksum. Ends after SECONDS or upon SIGTERM, at a line's end. -p: a pause after each
  * write(2). -2: each line by two write(2) calls. -n: the lines end in '.' instead of a newline. Prints
  * "LETTER NEXT ERRNO" a writer: the number of the line after the last one that was acknowledged whole,
- * and what ended it early (0: nothing).
+ * and what ended it early (0: nothing). Last, "late MS": by how much a thread that did nothing but sleep
+ * until each full second woke up too late, at the worst: what the machine itself adds.
  *
  *	loadgen check [-n] [-c] [-t MILLISECONDS] LETTER=FIRST-NEXT... -- START:END:FILE...
  *
@@ -167,8 +168,28 @@ static void *run_writer(void *ctx)
 	return NULL;
 }
 
+/* Sleeps until each full second; its worst lateness in ns. */
+static void *run_sleeper(void *ctx)
+{
+	int64_t *worst = ctx;
+
+	while (!stopped) {
+		int64_t second = now_ns(CLOCK_REALTIME) / 1000000000 + 1, late;
+		const struct timespec until = {.tv_sec = second};
+
+		if (clock_nanosleep(CLOCK_REALTIME, TIMER_ABSTIME, &until, NULL) != 0)
+			continue;
+		late = now_ns(CLOCK_REALTIME) - second * 1000000000;
+		if (late > *worst)
+			*worst = late;
+	}
+	return NULL;
+}
+
 static int do_write(int argc, char **argv)
 {
+	int64_t late_ns = 0;
+	pthread_t sleeper;
 	struct writer writers[WRITERS_MAX];
 	pthread_t threads[WRITERS_MAX];
 	struct writer w = {.letter = 'a', .end = '\n', .ends_ns = INT64_MAX};
@@ -202,6 +223,8 @@ static int do_write(int argc, char **argv)
 	if (n < 1 || w.letter < 'a' || w.letter - 'a' + n > WRITERS_MAX)
 		return 2;
 	(void)signal(SIGTERM, on_term);
+	if (pthread_create(&sleeper, NULL, run_sleeper, &late_ns) != 0)
+		return 2;
 	for (int k = 0; k < n; k++) {
 		writers[k] = w;
 		writers[k].file = argv[optind + k];
@@ -214,6 +237,9 @@ static int do_write(int argc, char **argv)
 		(void)printf("%c %" PRIu64 " %d\n", writers[k].letter, writers[k].next,
 			     writers[k].error);
 	}
+	stopped = 1;
+	(void)pthread_join(sleeper, NULL);
+	(void)printf("late %.1f\n", (double)late_ns / 1e6);
 	return 0;
 }
 

@@ -26,7 +26,7 @@ def ended(writers):
     """{file: (number of the line after the last acknowledged one, errno)}"""
     for p in writers:
         p.terminate()
-    out = [p.communicate(timeout=30 * SLOW)[0].decode().split() for p in writers]
+    out = [p.communicate(timeout=30 * SLOW)[0].decode().split()[:3] for p in writers]
     return {f: (int(n), int(error)) for f, n, error in out}
 
 
