@@ -81,7 +81,9 @@ static const char *group_name(gid_t gid)
 	return name;
 }
 
-static void print_entry(const struct varve_cli *cli, const struct varve_disk_entry *e, size_t skip)
+/* bucket: its name goes before the path; NULL: not. */
+static void print_entry(const struct varve_cli *cli, const struct varve_disk_entry *e, const char *bucket,
+			size_t skip)
 {
 	if (varve_cli_get(cli, "long")) {
 		char mode[11], when[40];
@@ -91,6 +93,8 @@ static void print_entry(const struct varve_cli *cli, const struct varve_disk_ent
 		(void)printf("%s %-8s %-8s %12" PRIu64 " %s ", mode, user_name(e->uid),
 			     group_name(e->gid), S_ISDIR(e->mode) ? 0 : e->size, when);
 	}
+	if (bucket)
+		(void)printf("%s/", bucket);
 	varve_cli_print_name(e->path + skip, e->path_len - skip);
 	if (e->target && varve_cli_get(cli, "long")) {
 		(void)fputs(" -> ", stdout);
@@ -127,9 +131,37 @@ static int list_place(const struct varve_cli *cli, struct varve_disk *d, const c
 	size_t skip = skip_of(place, &list);
 
 	for (size_t i = 0; i < list.n; i++)
-		print_entry(cli, &list.entries[i], skip);
+		print_entry(cli, &list.entries[i], NULL, skip);
 	varve_disk_list_done(&list);
 	return r < 0 ? varve_cli_fail(cli, "%s", err.msg) : 0;
+}
+
+static int list_all(const struct varve_cli *cli, struct varve_disk *d)
+{
+	const struct varve_disk_bucket *buckets;
+	size_t n = varve_disk_buckets(d, &buckets);
+	char (*names)[VARVE_BUCKET_NAME_MAX] = calloc(n + 1, sizeof(*names));
+	int status = 0;
+
+	if (!names)
+		return varve_cli_fail(cli, "no memory for the names of %zu buckets", n);
+	/* A listing may have to look for the buckets anew. */
+	for (size_t i = 0; i < n; i++)
+		(void)strcpy(names[i], buckets[i].name);
+	for (size_t i = 0; i < n; i++) {
+		struct varve_disk_list list;
+		struct varve_err err = {""};
+		int r = varve_disk_list(d, names[i], true, &list, &err);
+
+		for (size_t k = 0; k < list.n; k++)
+			print_entry(cli, &list.entries[k], names[i], 0);
+		varve_disk_list_done(&list);
+		/* -ENOENT: it was dropped meanwhile. */
+		if (r < 0 && r != -ENOENT)
+			status = varve_cli_fail(cli, "%s", err.msg);
+	}
+	free(names);
+	return status;
 }
 
 static int run(struct varve_cli *cli)
@@ -140,7 +172,9 @@ static int run(struct varve_cli *cli)
 
 	if (varve_disk_open(cli->store, &d, &err) < 0)
 		return varve_cli_fail(cli, "%s", err.msg);
-	if (!cli->n_operands)
+	if (!cli->n_operands && varve_cli_get(cli, "recursive"))
+		status = list_all(cli, d);
+	else if (!cli->n_operands)
 		list_buckets(cli, d);
 	for (int i = 0; i < cli->n_operands; i++)
 		if (list_place(cli, d, cli->operands[i]) != 0)
@@ -154,7 +188,8 @@ const struct varve_cli_command varve_cli_ls = {
 	.operands = "[BUCKET[/PATH]...]",
 	.max_operands = -1,
 	.summary = "list buckets, or what is in one; the store need not be mounted",
-	.details = "Without BUCKET the buckets, oldest first. BUCKET may be `current`.\n"
+	.details = "Without BUCKET the buckets, oldest first; with -R what is in all of\n"
+		   "them, as BUCKET/PATH. BUCKET may be `current`.\n"
 		   "Times are UTC.\n",
 	.example = "varve ls /var/lib/varve\n"
 		   "varve ls -lR /var/lib/varve 2026-11-28/nginx\n",

@@ -100,6 +100,12 @@ def test_ls_and_cat(t):
         ok("app.log" in out and "nginx" in out, f"{state}: ls of a bucket: {out}")
         out = m.varve("ls", None, f"{a}/nginx").stdout.decode()
         has(out, "access.log", f"{state}: ls of a directory in it")
+        out = m.varve("ls", "-R").stdout.decode().splitlines()
+        ok(out[:3] == [f"{a}/app.log", f"{a}/nginx", f"{a}/nginx/access.log"] and f"{b}/app.log" in out,
+           f"{state}: ls -R of the store: {out}")
+        out = m.varve("ls", "-Rl0").stdout.decode().split("\0")
+        ok(out[0].startswith("-rw") and out[0].endswith(f" {a}/app.log") and out[-1] == "",
+           f"{state}: ls -Rl0 of the store: {out}")
         same_bytes(m.varve("cat", None, f"{a}/nginx/access.log").stdout, want, f"{state}: cat")
         eq(m.varve("cat", None, f"{b}/app.log").stdout, b"second\n", f"{state}: cat")
         r = m.varve("cat", None, f"{a}/no/such", rc=1)
