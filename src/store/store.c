@@ -282,16 +282,63 @@ static void init_locks(struct varve_store *s)
 	(void)pthread_condattr_destroy(&monotonic);
 }
 
+#define FOLDERS_DEEP_MAX 4096
+
+static bool is_store(int dirfd_)
+{
+	struct stat conf, sealed;
+
+	return fstatat(dirfd_, "varve.conf", &conf, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(conf.st_mode) &&
+	       fstatat(dirfd_, "sealed", &sealed, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(sealed.st_mode);
+}
+
+/* A store in another one's folder would be sealed, dropped and counted with what it lies in. What can't be
+ * walked is no store that one can have. */
+static int check_around(struct varve_store *s, struct varve_err *err)
+{
+	cleanup_close int fd = openat(s->dirfd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char link[64], path[PATH_MAX];
+	struct stat st, last;
+
+	if (fstat(s->dirfd, &last) < 0)
+		return -errno;
+	for (int i = 0; fd >= 0 && i < FOLDERS_DEEP_MAX; i++) {
+		ssize_t len;
+		int up;
+
+		if (fstat(fd, &st) < 0 || (st.st_dev == last.st_dev && st.st_ino == last.st_ino))
+			break;
+		if (is_store(fd)) {
+			(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+			len = readlink(link, path, sizeof(path) - 1);
+			path[len < 0 ? 0 : len] = '\0';
+			return varve_err_set(err, -EINVAL, "'%s' lies inside the store '%s': name a folder "
+					     "outside of it", s->path, path);
+		}
+		last = st;
+		up = openat(fd, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		(void)close(fd);
+		fd = up;
+	}
+	return 0;
+}
+
 static int open_dir(struct varve_store *s, struct varve_err *err)
 {
-	if (mkdir(s->path, 0700) < 0 && errno != EEXIST)
+	bool made = mkdir(s->path, 0700) == 0;
+	int r;
+
+	if (!made && errno != EEXIST)
 		return varve_err_set(err, -errno, "store '%s' can't be made: %s", s->path,
 				     strerror(errno));
 	s->dirfd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (s->dirfd < 0)
 		return varve_err_set(err, -errno, "store '%s' can't be opened: %s", s->path,
 				     strerror(errno));
-	return 0;
+	r = check_around(s, err);
+	if (r < 0 && made)
+		(void)rmdir(s->path);
+	return r;
 }
 
 static int open_steps(struct varve_store *s, const struct varve_store_params *p,

@@ -62,6 +62,45 @@ START_TEST(test_refused_where_other_files_are)
 }
 END_TEST
 
+static void try_inside(const char *inner, const char *outer)
+{
+	char own[sizeof(t->path)];
+	struct varve_err err;
+
+	(void)strcpy(own, t->path);
+	(void)snprintf(t->path, sizeof(t->path), "%s", inner);
+	ck_assert_int_eq(t_try_open(t, &err), -EINVAL);
+	ck_assert_msg(strstr(err.msg, outer) && strstr(err.msg, "inside the store"), "%s", err.msg);
+	(void)strcpy(t->path, own);
+}
+
+/* At any depth, new or there already, by its own name or by a link's. */
+START_TEST(test_refused_inside_another_store)
+{
+	static const char *const places[] = {"inner", "staging/inner", "sealed/2026-11-30/a/b"};
+	char outer[sizeof(t->path)], inner[sizeof(t->path) + 32], link[sizeof(t->path) + 8];
+
+	t_open(t);
+	t_close(t);
+	(void)strcpy(outer, t->path);
+	t_mkdir(t_at(t, "sealed/2026-11-30"));
+	t_mkdir(t_at(t, "sealed/2026-11-30/a"));
+	for (int i = 0; i < 3; i++) {
+		(void)snprintf(inner, sizeof(inner), "%s/%s", outer, places[i]);
+		try_inside(inner, outer);
+		ck_assert(!t_exists(inner));
+		t_mkdir(inner);
+		try_inside(inner, outer);
+		t_expect_dir(inner, "");
+	}
+	(void)snprintf(link, sizeof(link), "%s-link", outer);
+	ck_assert_int_eq(symlink(inner, link), 0);
+	try_inside(link, outer);
+	ck_assert_int_eq(unlink(link), 0);
+	t_open(t);
+}
+END_TEST
+
 START_TEST(test_configuration_is_lost)
 {
 	struct numbers n;
@@ -600,6 +639,7 @@ static Suite *make_suite(void)
 	tcase_add_test(c, test_made_in_an_empty_folder);
 	tcase_add_loop_test(c, test_making_was_cut_short, 0, 8);
 	tcase_add_test(c, test_refused_where_other_files_are);
+	tcase_add_test(c, test_refused_inside_another_store);
 	tcase_add_test(c, test_configuration_is_lost);
 	tcase_add_test(c, test_configuration_is_damaged);
 	tcase_add_test(c, test_in_use);
