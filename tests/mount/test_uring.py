@@ -1,4 +1,5 @@
 """The mount option io_uring: what it does where it can be had, and that the mount goes on without."""
+import fcntl
 import os
 import sys
 import threading
@@ -10,20 +11,24 @@ SWITCH = "/sys/module/fuse/parameters/enable_uring"
 
 
 class Switch:
-    """The kernel's switch, set to a value while a mount is made; as it was before, behind it."""
+    """The kernel's switch, set to a value while a mount is made; as it was before, behind it. There is
+    one for all: whoever sets it holds a lock."""
 
     def __init__(self, value):
         self.value = value
 
     def __enter__(self):
-        self.before = read(SWITCH).strip() if os.path.exists(SWITCH) else None
-        if self.before is not None:
+        self.fd = os.open(SWITCH, os.O_RDONLY) if os.path.exists(SWITCH) else -1
+        if self.fd >= 0:
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+            self.before = read(SWITCH).strip()
             put(SWITCH, self.value)
         return self
 
     def __exit__(self, *_):
-        if self.before is not None:
+        if self.fd >= 0:
             put(SWITCH, self.before)
+            os.close(self.fd)
 
 
 def use(t, m):
