@@ -91,6 +91,9 @@ int varve_carry_load(struct varve_store *s, struct varve_err *err)
 {
 	int r = varve_ranges_load(&s->kept, &s->range_slots, s->meta_fd, err);
 
+	/* A boundary must go through on a full disk. On one that is full already it is tried again by then. */
+	if (r == 0 && s->policy.passthrough && !s->policy.worm)
+		(void)!varve_ranges_reserve(&s->range_slots, s->meta_fd);
 	if (r != -EBADMSG)
 		return r;
 	varve_error("the range record 'meta/ranges' is damaged: parts that went on over a boundary are shown "

@@ -382,6 +382,13 @@ static int grow(struct varve_slots **slots, int meta_fd, size_t len)
 	return 0;
 }
 
+int varve_ranges_reserve(struct varve_slots **slots, int meta_fd)
+{
+	struct varve_err err = {.msg = ""};
+
+	return *slots ? 0 : varve_slots_open(meta_fd, FILE_NAME, VARVE_RANGES_MAGIC, FIRST_BYTES, slots, &err);
+}
+
 int varve_ranges_save(const struct varve_ranges *l, struct varve_slots **slots, int meta_fd)
 {
 	cleanup_free unsigned char *data = NULL;

@@ -66,6 +66,8 @@ int varve_ranges_load(struct varve_ranges *ret, struct varve_slots **slots, int 
 		      struct varve_err *err) varve_must_check;
 /* The same for those who only look, with a daemon there or without: see varve_slots_peek. Also -EPROTONOSUPPORT. */
 int varve_ranges_peek(struct varve_ranges *ret, int meta_fd) varve_must_check;
+/* Makes the file where there is none, so that the first record needs no space either. */
+int varve_ranges_reserve(struct varve_slots **slots, int meta_fd) varve_must_check;
 /* Replaces the record, durably; an empty one makes no file. The file grows in large steps, and a write that fits
  * needs no space. */
 int varve_ranges_save(const struct varve_ranges *l, struct varve_slots **slots, int meta_fd) varve_must_check;

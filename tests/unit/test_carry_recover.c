@@ -285,6 +285,47 @@ START_TEST(test_name_removed_by_hand)
 }
 END_TEST
 
+/* -- a full disk -- */
+
+/* The boundary and its record need no space. */
+START_TEST(test_full_disk)
+{
+	struct kfile k;
+	char *page = calloc(1, 65536);
+	int other;
+
+	t_close(t);
+	t_mount(t->path, "size=16m");
+	open_store(t);
+	k = k_native("current/x");
+	fd = k.fd;
+	begin();
+	say("1\n");
+	other = open(t_at(t, "fills-it"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	while (write(other, page, 65536) > 0)
+		;
+	while (write(other, page, 512) > 0)
+		;
+	ck_assert_int_eq(errno, ENOSPC);
+	next_bucket();
+	ck_assert(is_recorded(A) && is_recorded(B));
+	ck_assert(has_part(B, "x"));
+	say("2\n");
+	expect_all();
+	k_close(&k);
+	reopen();
+	expect_all();
+	ck_assert_int_eq(unlink(t_at(t, "fills-it")), 0);
+	(void)close(other);
+	free(page);
+	seal_all();
+	reopen();
+	expect_all();
+	t_close(t);
+	ck_assert_int_eq(umount(t->path), 0);
+}
+END_TEST
+
 /* -- crash points -- */
 
 static void write_and_cut(struct tstore *of)
@@ -421,6 +462,7 @@ static Suite *make_suite(void)
 	tcase_add_test(c, test_later_version);
 	tcase_add_loop_test(c, test_shorter_part, 0, 5);
 	tcase_add_loop_test(c, test_name_removed_by_hand, 0, 2);
+	tcase_add_test(c, test_full_disk);
 	tcase_add_loop_test(c, test_crash_at_a_boundary, 0, 12);
 	tcase_add_loop_test(c, test_crash_at_a_seal, 0, 24);
 	suite_add_tcase(s, c);
