@@ -263,7 +263,8 @@ class Varvefs(Mounted):
         return os.path.join(self.mnt, "current", *names)
 
     def open_name(self):
-        return next(n for n in os.listdir(self.mnt) if os.path.islink(self.path(n)))
+        """The open bucket's own name; None when a boundary falls between listing and looking."""
+        return next((n for n in os.listdir(self.mnt) if os.path.islink(self.path(n))), None)
 
     def buckets(self):
         """Names of the buckets that are not open."""
@@ -279,7 +280,7 @@ class Varvefs(Mounted):
         old = self.open_name()
         self.offset += seconds
         self._set_clock()
-        wait_until(lambda: self.open_name() != old, 30, "the boundary")
+        wait_until(lambda: self.open_name() not in (old, None), 30, "the boundary")
         return old
 
     def wait_sealed(self, bucket, seconds=600, step=0.002):
