@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/sync.h"
 #include "fuse/compat.h"
-#include "store/segment.h"
+#include "store/view.h"
 #include "store/store.h"
 
 #define QUEUE_MAX (1u << 18)

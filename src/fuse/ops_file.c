@@ -5,7 +5,7 @@
 
 #include "base/cleanup.h"
 #include "fuse/notify.h"
-#include "store/segment.h"
+#include "store/view.h"
 
 /* The page cache asks for this little only when nothing was read in order before. */
 #define AT_RANDOM_MAX (32u << 10)

@@ -4,9 +4,9 @@
  */
 #pragma once
 
-#include <sys/uio.h>
 #include "base/err.h"
 #include "format/segment_dec.h"
+#include "store/view.h"
 
 struct varve_cache;   /* frames, decompressed: bounded; see store/cache.h */
 struct varve_segment; /* reference-counted */
@@ -42,20 +42,11 @@ uint64_t varve_segment_share(const struct varve_segment *seg, uint32_t i);
 ssize_t varve_segment_pread(struct varve_segment *seg, uint32_t i, void *buf, size_t len,
 			    uint64_t off);
 
-/* A stretch of a file where it is in memory: in one frame, or two that follow each other. */
-struct varve_view {
-	struct varve_segment *seg; /* referenced */
-	unsigned n;
-	struct iovec piece[2];
-	struct varve_frame *frame[2]; /* held */
-};
-
 /* The same bytes that varve_segment_pread would copy, all of them, to be read until
  * varve_view_done. Returns how many; -EAGAIN: ask varve_segment_pread instead (there are holes among
  * them, or a frame that can't be had). Blocks on I/O; the caller holds no other view. */
 ssize_t varve_segment_view(struct varve_segment *seg, uint32_t i, size_t len, uint64_t off,
 			   struct varve_view *ret);
-void varve_view_done(struct varve_view *v);
 
 /* All of file i that is in the frame of its byte `off`, in whole pages (the last of the file may be
  * short): for who has read some of it and wants to keep the rest. Returns how many bytes, from *ret_off

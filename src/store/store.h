@@ -181,7 +181,7 @@ enum varve_read_cost varve_store_read_cost(struct varve_store *s, uint64_t fh, s
 /* page_cache: the READ comes from the page cache (no lock owner), not from a read(2). */
 ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t size, uint64_t off,
 			 bool page_cache);
-struct varve_view; /* store/segment.h */
+struct varve_view; /* store/view.h */
 /* The same bytes of a sealed file, all of them, where they are in memory: varve_view_done gives them
  * back. -EAGAIN: not this time, read them. The caller holds no other view. */
 ssize_t varve_store_view(struct varve_store *s, uint64_t fh, size_t size, uint64_t off,
