@@ -98,6 +98,9 @@ struct varve_native {
 	uint32_t backed;     /* opens that were answered with it */
 	uint32_t mappable;   /* of those: could have mapped the part */
 	struct varve_part *backing_part; /* what the id stands for */
+
+	bool warm;	  /* in store.warm: counts as a handle, so that the part stays open */
+	bool warm_backed; /* and as an open that was answered with the id */
 };
 
 struct varve_node {
@@ -157,6 +160,8 @@ struct varve_node {
 	uint32_t member; /* in its index */
 	bool tab_none;	 /* the bucket's own directory: no tablet need be readable */
 };
+
+#define VARVE_WARM_FILES 128 /* descriptors that are kept for who opens, appends and closes again and again */
 
 #define VARVE_PLACES_MAX 32 /* bits of on_disk */
 
@@ -310,6 +315,10 @@ struct varve_store {
 	uint32_t n_to_link;	   /* ns; hard links still to be made */
 	struct varve_punch *punches; /* ns; ranges to be given back, see carry.c */
 	struct varve_part *to_close; /* ns; descriptors that the keeper closes */
+
+	/* -- files that were opened for appending a moment ago, kept open: native.c -- */
+	struct varve_node *warm[VARVE_WARM_FILES]; /* ns; referenced */
+	uint32_t warm_at;			   /* ns; the next to make room */
 
 	/* -- what the kernel writes to by itself: native.c -- */
 	struct varve_store_kernel kernel; /* immutable once it runs */

@@ -499,6 +499,8 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 		if (r == 0)
 			varve_native_open(s, h, n.n, f, now, ret);
 		varve_part_unref(now);
+		if (r == 0 && h->writable && !h->dated && n.n == f)
+			varve_native_keep_warm(s, f);
 	} else if (sealed && !h->dated) {
 		varve_native_open(s, h, n.n, f, NULL, ret);
 		ret->keep_cache = false;

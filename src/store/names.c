@@ -9,6 +9,7 @@
 
 #include "store/carry.h"
 #include "store/file.h"
+#include "store/native.h"
 #include "store/part.h"
 
 /* What a change below parent is answered where it can't be made at all; 0 where it can. mutate and
@@ -491,6 +492,8 @@ int varve_store_unlink(struct varve_store *s, const struct varve_caller *who, ui
 		guard(&s->ns);
 		unlink_file(s, f.n);
 	}
+	if (f.n)
+		varve_native_cool(s, f.n);
 	guard(&s->ns);
 	varve_dir_touch(parent.n);
 	return 0;

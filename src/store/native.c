@@ -264,6 +264,119 @@ void varve_native_settle(struct varve_store *s, struct varve_node *f)
 	varve_part_unref(part);
 }
 
+/* -- files that are kept open -- */
+
+/* Its number is there by now: it is kept, too; ns held. */
+static void warm_backing(struct varve_native *nat)
+{
+	if (nat->backed && !nat->warm_backed) {
+		nat->backed++;
+		nat->warm_backed = true;
+	}
+}
+
+void varve_native_keep_warm(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_node *old;
+	struct varve_native *nat;
+
+	{
+		guard(&s->ns);
+		/* It is the recorder that lets go of it. */
+		if (!s->threads_run)
+			return;
+		if (f->kind != VARVE_KIND_FILE || f->bucket != s->current || !f->linked || f->succ || !f->part)
+			return;
+		nat = varve_native_of(f);
+		if (!nat || nat->orphan)
+			return;
+		if (nat->warm) {
+			warm_backing(nat);
+			return;
+		}
+		nat->warm = true;
+		f->handles++;
+		warm_backing(nat);
+		old = s->warm[s->warm_at];
+		s->warm[s->warm_at] = varve_node_ref(f);
+		s->warm_at = (s->warm_at + 1) % VARVE_WARM_FILES;
+		if (old)
+			(void)varve_node_ref(old);
+	}
+	if (!old)
+		return;
+	varve_native_cool(s, old);
+	guard(&s->ns);
+	/* The ring's reference, which went when its slot was taken, and ours. */
+	varve_node_unref(s, old);
+	varve_node_unref(s, old);
+}
+
+void varve_native_cool(struct varve_store *s, struct varve_node *f)
+{
+	struct varve_part *part = NULL, *backing_part = NULL;
+	struct stat st;
+	uint32_t seq = 0;
+	bool have = false;
+	int id = 0;
+
+	{
+		guard(&s->ns);
+		if (!f->native || !f->native->warm)
+			return;
+		part = f->part ? varve_part_ref(f->part) : NULL;
+		seq = f->attr_seq;
+	}
+	if (part)
+		have = fstat(part->fd, &st) == 0;
+	varve_part_unref(part);
+	part = NULL;
+	{
+		guard(&s->ns);
+		struct varve_native *nat = f->native;
+
+		if (!nat->warm)
+			return;
+		nat->warm = false;
+		if (nat->warm_backed && --nat->backed == 0) {
+			id = nat->backing;
+			backing_part = nat->backing_part;
+			nat->backing = 0;
+			nat->backing_part = NULL;
+		}
+		nat->warm_backed = false;
+		part = varve_file_drop_handle(s, f, false, have ? &st : NULL, seq);
+		varve_file_end_chain(s, f);
+		for (uint32_t i = 0; i < VARVE_WARM_FILES; i++)
+			if (s->warm[i] == f) {
+				s->warm[i] = NULL;
+				varve_node_unref(s, f);
+				break;
+			}
+	}
+	if (id)
+		s->kernel.forget_part(s->kernel.ctx, id);
+	varve_part_unref(backing_part);
+	varve_part_unref(part);
+}
+
+void varve_native_cool_old(struct varve_store *s, bool all)
+{
+	for (uint32_t i = 0; i < VARVE_WARM_FILES; i++) {
+		struct varve_node *f;
+
+		{
+			guard(&s->ns);
+			f = s->warm[i];
+			if (!f || (!all && f->bucket == s->current && f->linked))
+				continue;
+			(void)varve_node_ref(f);
+		}
+		varve_native_cool(s, f);
+		varve_node_put(s, f);
+	}
+}
+
 void varve_native_count(struct varve_store *s)
 {
 	cleanup_free struct varve_node **list = NULL;

@@ -35,6 +35,14 @@ void varve_native_open(struct varve_store *s, struct varve_handle *h, struct var
 /* The end of h; ns not held. Before the handle is taken off its file. */
 void varve_native_release(struct varve_store *s, struct varve_handle *h);
 
+/* f was opened by current/ for appending, and is kept open beyond its last close: whoever opens it anew finds its part
+ * and its number there. The one that was kept longest makes room. ns not held. */
+void varve_native_keep_warm(struct varve_store *s, struct varve_node *f);
+/* f is not kept any more (its name is gone, its bucket's window has passed); nothing if it is not. ns not held. */
+void varve_native_cool(struct varve_store *s, struct varve_node *f);
+/* All that are not in the current bucket; all: all. ns not held. */
+void varve_native_cool_old(struct varve_store *s, bool all);
+
 /* The part of f that the kernel wrote to has no writer any more: from now on the daemon knows its size.
  * file.lock not held. */
 void varve_native_settle(struct varve_store *s, struct varve_node *f);

@@ -76,6 +76,7 @@ static void record(struct varve_store *s)
 	sync_tombs(s);
 	if (atomic_load(&s->known_changes) > VARVE_KNOWN_CHANGES_MAX)
 		varve_known_keep(s);
+	varve_native_cool_old(s, false);
 	varve_native_close(s);
 }
 

@@ -15,6 +15,7 @@
 
 #include "store/carry.h"
 #include "store/file.h"
+#include "store/native.h"
 #include "store/part.h"
 
 struct move {
@@ -776,6 +777,8 @@ static int rename_once(struct varve_store *s, uint64_t parent, const char *name,
 	}
 	if (r == 0)
 		r = do_move(s, &m);
+	if (r == 0 && m.victim && m.victim != m.node)
+		varve_native_cool(s, m.victim);
 	move_done(s, &m);
 	return r;
 }

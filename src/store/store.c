@@ -267,7 +267,7 @@ static void init_locks(struct varve_store *s)
 
 	(void)pthread_mutex_init(&s->mutate, NULL);
 	(void)pthread_mutex_init(&s->trash, NULL);
-	(void)pthread_mutex_init(&s->ns, NULL);
+	varve_mutex_init_brief(&s->ns);
 	(void)pthread_mutex_init(&s->inos, NULL);
 	(void)pthread_mutex_init(&s->ranges, NULL);
 	varve_ranges_init(&s->kept);
@@ -534,6 +534,7 @@ void varve_store_close(struct varve_store *s)
 		(void)varve_carry_finish(s, false);
 		varve_known_keep(s);
 	}
+	varve_native_cool_old(s, true);
 	free_nodes(s);
 	varve_native_close(s);
 	/* Everything that was written is on disk when the mount is gone. */
