@@ -2,8 +2,8 @@
  * Locks. The order in which they may be taken, outermost first (a lock may be skipped, never taken
  * against this order); each name's comment beside its field says what it guards:
  *
- *   handle.lock -> store.mutate -> store.trash -> bucket.gate -> file.lock -> bucket.shelf -> store.ns
- *   -> leaves: inos, audit, tombs, cache, control, loop, workers
+ *   handle.lock -> store.mutate -> store.ranges -> store.trash -> bucket.gate -> file.lock -> bucket.shelf -> store.ns
+ *   -> leaves: mark, inos, audit, tombs, cache, control, loop, workers
  *
  * store.ns is never held across I/O. docs/architecture.md has the reasons.
  */

@@ -14,7 +14,15 @@ def filler(where, leave):
     p = os.path.join(where, "filler")
     st = os.statvfs(where)
     fd = os.open(p, os.O_WRONLY | os.O_CREAT)
-    os.posix_fallocate(fd, 0, max(4096, st.f_bavail * st.f_frsize - leave))
+    size = max(4096, st.f_bavail * st.f_frsize - leave)
+    while True:
+        try:
+            os.posix_fallocate(fd, 0, size)
+            break
+        except OSError as e:  # the daemon has taken some of it meanwhile
+            if e.errno != errno.ENOSPC or size <= 4096:
+                raise
+            size -= min(64 << 10, size - 4096)
     os.close(fd)
     return p
 
