@@ -10,6 +10,7 @@
 #include "store/content.h"
 #include "store/entry.h"
 #include "store/file.h"
+#include "store/mappings.h"
 #include "store/native.h"
 #include "store/part.h"
 #include "store/xattrs.h"
@@ -24,6 +25,8 @@ struct varve_punch {
 	struct varve_node *newer; /* referenced; has the part, or those after it; NULL: not known */
 	uint64_t number;	  /* the part's */
 	uint64_t from, upto;
+	uint64_t ino; /* of the older file */
+	bool look;    /* it may be mapped still: by whom, must be looked for */
 };
 
 /* -- the list of files with a head or an end -- */
@@ -432,6 +435,8 @@ void varve_carry_give_back(struct varve_store *s, struct varve_node *f)
 		p->older = varve_node_ref(f);
 	p->newer = nat->after;
 	p->number = nat->number;
+	p->ino = f->ino;
+	p->look = nat->was_mappable;
 	nat->after = NULL;
 	p->next = s->punches;
 	s->punches = p;
@@ -537,6 +542,43 @@ void varve_carry_end(struct varve_store *s)
 	}
 }
 
+#define LOOK_AGAIN_NS (INT64_C(10) * VARVE_NS_PER_S)
+
+/* The next range that can be given back now; ns held. look: those, too, of which that is not known yet. */
+static struct varve_punch **next_punch(struct varve_store *s, bool look)
+{
+	struct varve_punch **at;
+
+	for (at = &s->punches; *at; at = &(*at)->next)
+		if (is_free(s, (*at)->older) && (look || !(*at)->look))
+			break;
+	return at;
+}
+
+/* Looks whether what could have been mapped still is: each descriptor is closed by now, so that nobody can map it any
+ * more. Not more often than every LOOK_AGAIN_NS. */
+static void look_for_mappings(struct varve_store *s)
+{
+	int64_t now = varve_clock_boottime(s->clock);
+	struct varve_mappings m;
+	bool any;
+
+	{
+		guard(&s->ns);
+		any = !*next_punch(s, false) && *next_punch(s, true);
+	}
+	if (!any || now < s->mappings_next_ns)
+		return;
+	s->mappings_next_ns = now + LOOK_AGAIN_NS;
+	if (varve_mappings_read(&m) == 0) {
+		guard(&s->ns);
+		for (struct varve_punch *p = s->punches; p; p = p->next)
+			if (p->look && is_free(s, p->older))
+				p->look = varve_mappings_have(&m, p->ino);
+	}
+	varve_mappings_done(&m);
+}
+
 void varve_carry_punch(struct varve_store *s, bool *ret_more)
 {
 	struct varve_punch *p, **at;
@@ -545,10 +587,10 @@ void varve_carry_punch(struct varve_store *s, bool *ret_more)
 	int r = 0;
 
 	*ret_more = false;
+	look_for_mappings(s);
 	{
 		guard(&s->ns);
-		for (at = &s->punches; *at && !is_free(s, (*at)->older); at = &(*at)->next)
-			;
+		at = next_punch(s, false);
 		p = *at;
 		if (!p)
 			return;
@@ -573,5 +615,5 @@ void varve_carry_punch(struct varve_store *s, bool *ret_more)
 	varve_node_unref(s, p->older);
 	varve_node_unref(s, p->newer);
 	free(p);
-	*ret_more = s->punches != NULL && is_free(s, s->punches->older);
+	*ret_more = *next_punch(s, false) != NULL;
 }

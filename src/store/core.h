@@ -97,6 +97,7 @@ struct varve_native {
 	int backing;	     /* the id that all opens are answered with; 0: none */
 	uint32_t backed;     /* opens that were answered with it */
 	uint32_t mappable;   /* of those: could have mapped the part */
+	bool was_mappable;   /* one could, at some time: a mapping outlives its descriptor */
 	struct varve_part *backing_part; /* what the id stands for */
 
 	bool warm;	  /* in store.warm: counts as a handle, so that the part stays open */
@@ -313,6 +314,7 @@ struct varve_store {
 	uint64_t ranges_wanted;	  /* ns; how often what it tells has changed */
 	struct varve_node *ranged; /* ns; FILEs with a head or an end */
 	uint32_t n_to_link;	   /* ns; hard links still to be made */
+	int64_t mappings_next_ns; /* reaper only; boot time: when it may look for mappings again */
 	struct varve_punch *punches; /* ns; ranges to be given back, see carry.c */
 	struct varve_part *to_close; /* ns; descriptors that the keeper closes */
 

@@ -137,8 +137,10 @@ static void count_open(struct varve_handle *h, struct varve_node *n, struct varv
 
 	nat->backed++;
 	h->backed = true;
-	if (h->readable)
+	if (h->readable) {
 		nat->mappable++;
+		nat->was_mappable = true;
+	}
 	if (pure) {
 		part->kernel_writers++;
 		nat->by_kernel = true;

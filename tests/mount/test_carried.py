@@ -505,6 +505,36 @@ class Mapper:
         return bool(got)
 
 
+@timeout(90)
+def test_a_mapping_outlives_its_descriptor(t):
+    """What a process has mapped keeps its bytes, also when the descriptor is closed and the bucket sealed: only then, when
+    the mapping is gone, is the range given back."""
+    m = t.mount("bucket=1h,grace=0s")
+    if not m.passes():
+        return  # there a growing file can't be mapped
+    data = b"0123456789abcde\n" * 16384
+    fds = [held(m, name, data) for name in ("x", "y")]
+    r = os.open(m.cur("x"), os.O_RDONLY)
+    mapped = mmap.mmap(r, 0, mmap.MAP_PRIVATE, mmap.PROT_READ)
+    os.close(r)
+    old = m.next()
+    for fd in fds:
+        os.write(fd, b"new\n")
+    m.wait_sealed(old)
+
+    def kept(name):
+        return os.stat(os.path.join(m.store, "open", m.open_name(), "default", "0", name)).st_blocks * 512
+    wait_until(lambda: kept("y") < 64 << 10, 30, "what nobody has mapped is given back")
+    ok(kept("x") >= len(data), "what somebody has mapped is not")
+    same_bytes(bytes(mapped), data, "the mapping")
+    mapped.close()
+    wait_until(lambda: kept("x") < 64 << 10, 60, "it is given back, too")
+    eq(read(m.cur("x")), b"new\n", "what came since")
+    eq(read(m.path(old, "x")), data, "what is sealed")
+    for fd in fds:
+        os.close(fd)
+
+
 def test_private_mappings(t):
     """A mapping shows the file's own bytes (or is refused), before, over and after boundary and seal,
     also when its range is given back on the disk beneath, also when its descriptor is closed."""
