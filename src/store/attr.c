@@ -276,7 +276,9 @@ int varve_store_setattr(struct varve_store *s, uint64_t id, uint64_t fh, const s
 		return -EPERM;
 	case VARVE_KIND_FILE:
 		if (set & VARVE_SET_SIZE)
-			r = varve_file_truncate(s, target.n, (uint64_t)attr->st_size);
+			r = id & VARVE_ID_DATED
+				    ? varve_file_truncate(s, target.n, (uint64_t)attr->st_size)
+				    : varve_file_truncate_newest(s, target.n, (uint64_t)attr->st_size);
 		break;
 	default:
 		if (set & VARVE_SET_SIZE)

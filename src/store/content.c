@@ -98,8 +98,8 @@ static ssize_t read_at(int fd, void *buf, size_t size, uint64_t off)
 	return n < 0 ? -errno : n;
 }
 
-/* What of n bytes read at off belongs to f after all: a boundary may have passed since. */
-static ssize_t clamp(struct varve_node *f, struct varve_part *part, uint64_t off, ssize_t n)
+/* What of n bytes read at off belongs to f after all: a boundary may have passed since. -EAGAIN: it has begun anew. */
+static ssize_t clamp(struct varve_node *f, struct varve_part *part, uint64_t head, uint64_t off, ssize_t n)
 {
 	struct varve_content c;
 
@@ -107,6 +107,8 @@ static ssize_t clamp(struct varve_node *f, struct varve_part *part, uint64_t off
 		return n;
 	guard(&f->lock);
 	varve_content_now(f, part, &c);
+	if (c.head != head)
+		return -EAGAIN;
 	if (c.open_ended)
 		return n;
 	if (c.head + off >= c.end)
@@ -114,8 +116,8 @@ static ssize_t clamp(struct varve_node *f, struct varve_part *part, uint64_t off
 	return c.end - c.head - off < (uint64_t)n ? (ssize_t)(c.end - c.head - off) : n;
 }
 
-ssize_t varve_content_read(struct varve_node *f, struct varve_part *part, void *buf, size_t size,
-			   uint64_t off)
+static ssize_t read_once(struct varve_node *f, struct varve_part *part, void *buf, size_t size,
+			 uint64_t off)
 {
 	struct varve_content c;
 	struct varve_part *late = NULL;
@@ -123,7 +125,7 @@ ssize_t varve_content_read(struct varve_node *f, struct varve_part *part, void *
 	ssize_t n;
 
 	if (!f->native)
-		return clamp(f, part, off, read_at(part->fd, buf, size, off));
+		return clamp(f, part, 0, off, read_at(part->fd, buf, size, off));
 	{
 		guard(&f->lock);
 		varve_content_now(f, part, &c);
@@ -133,7 +135,7 @@ ssize_t varve_content_read(struct varve_node *f, struct varve_part *part, void *
 	len = c.end - c.head;
 	if (off < len) {
 		n = read_at(part->fd, buf, size < len - off ? size : (size_t)(len - off), c.head + off);
-		n = clamp(f, part, off, n);
+		n = clamp(f, part, c.head, off, n);
 	} else {
 		n = 0;
 	}
@@ -145,6 +147,17 @@ ssize_t varve_content_read(struct varve_node *f, struct varve_part *part, void *
 		n = more > 0 ? n + more : n ? n : more;
 	}
 	varve_part_unref(late);
+	return n;
+}
+
+ssize_t varve_content_read(struct varve_node *f, struct varve_part *part, void *buf, size_t size,
+			   uint64_t off)
+{
+	ssize_t n;
+
+	do
+		n = read_once(f, part, buf, size, off);
+	while (n == -EAGAIN);
 	return n;
 }
 

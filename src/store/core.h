@@ -427,6 +427,8 @@ struct varve_node *varve_file_newest(struct varve_node *f);
 /* The attributes of a FILE as they are; ns not held. */
 int varve_file_stat(struct varve_store *s, struct varve_node *f, struct stat *ret);
 int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size);
+/* The same for who came by current/: of what the name means, also when a boundary passes in this moment. */
+int varve_file_truncate_newest(struct varve_store *s, struct varve_node *f, uint64_t size);
 int varve_handle_fsync(struct varve_store *s, struct varve_handle *h);
 
 /* -- names of current/, closing buckets and .staging/ (names.c, current.c) -- */

@@ -95,9 +95,9 @@ int varve_file_part(struct varve_store *s, struct varve_node *f, struct varve_pa
 {
 	int r = open_once(s, f, ret);
 
-	if (r != -ENOENT)
+	if (r != -ENOENT && r != -EAGAIN)
 		return r;
-	/* It was being renamed: once no name changes, the path is right. */
+	/* It was being renamed, or asked for its writers: once no name changes, the path is right. */
 	guard(&s->mutate);
 	return open_once(s, f, ret);
 }
@@ -485,7 +485,7 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 	if (r == 0 && !sealed && h->writable && (flags & O_APPEND) && !h->dated)
 		r = mark_stream(s, f);
 	if (r == 0 && !sealed && (flags & O_TRUNC))
-		r = varve_file_truncate(s, f, 0);
+		r = h->dated ? varve_file_truncate(s, f, 0) : varve_file_truncate_newest(s, f, 0);
 	if (r < 0) {
 		varve_store_release(s, h->fh);
 		return r;

@@ -72,6 +72,7 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 			member = f.n->member;
 		}
 	}
+again:
 	if (f.n && kind != VARVE_KIND_SEALED) {
 		n = varve_file_part(s, f.n, &part);
 		if (n == -ENODATA || n == -ENOENT) {
@@ -93,8 +94,21 @@ ssize_t varve_store_read(struct varve_store *s, uint64_t fh, void *buf, size_t s
 	}
 	if (n == 0 && seg)
 		n = read_sealed(seg, member, buf, size, off, page_cache);
-	if (n == 0 && part)
+	if (n == 0 && part) {
 		n = varve_content_read(f.n, part, buf, size, off);
+		{
+			/* Once its bucket is sealed a range is given back: what was read may have been a hole. */
+			guard(&s->ns);
+			kind = f.n->kind;
+			member = f.n->member;
+		}
+		varve_part_unref(part);
+		part = NULL;
+		if (kind == VARVE_KIND_SEALED && n >= 0) {
+			n = 0;
+			goto again;
+		}
+	}
 	varve_segment_unref(seg);
 	varve_part_unref(part);
 	varve_handle_put(s, h);

@@ -12,8 +12,7 @@
 
 struct varve_mark {
 	atomic_uint refs;
-	atomic_bool pending; /* changes once, to false, after at */
-	atomic_uint_fast64_t at;
+	atomic_uint_fast64_t state; /* twice the offset, plus one while it is pending: changes once, in one go */
 	pthread_mutex_t lock; /* "mark": what follows, and the settling */
 	uint64_t seen;	      /* up to here there is no newline */
 };
@@ -25,8 +24,7 @@ struct varve_mark *varve_mark_new(uint64_t at, bool pending)
 	if (!m)
 		return NULL;
 	atomic_init(&m->refs, 1);
-	atomic_init(&m->pending, pending);
-	atomic_init(&m->at, at);
+	atomic_init(&m->state, at << 1 | pending);
 	m->seen = at;
 	(void)pthread_mutex_init(&m->lock, NULL);
 	return m;
@@ -48,14 +46,18 @@ void varve_mark_unref(struct varve_mark *m)
 
 static void settle_at(struct varve_mark *m, uint64_t at)
 {
-	atomic_store(&m->at, at);
-	atomic_store(&m->pending, false);
+	atomic_store(&m->state, at << 1);
+}
+
+static bool is_pending(const struct varve_mark *m)
+{
+	return atomic_load(&m->state) & 1;
 }
 
 /* Looks at what came since the last time; lock held. */
 static void look(struct varve_mark *m, int fd)
 {
-	const uint64_t limit = m->at + VARVE_LINE_MAX;
+	const uint64_t limit = (atomic_load(&m->state) >> 1) + VARVE_LINE_MAX;
 	char buf[4096];
 
 	while (m->seen < limit) {
@@ -79,17 +81,15 @@ static void look(struct varve_mark *m, int fd)
 
 uint64_t varve_mark_now(struct varve_mark *m, int fd, bool *ret_pending)
 {
-	bool pending = atomic_load(&m->pending);
-	uint64_t now;
+	uint64_t state = atomic_load(&m->state), now = state >> 1;
+	bool pending = state & 1;
 
-	if (!pending) {
-		now = atomic_load(&m->at);
-	} else {
+	if (pending) {
 		guard(&m->lock);
-		if (m->pending)
+		if (is_pending(m))
 			look(m, fd);
-		pending = m->pending;
-		now = pending ? m->seen : m->at;
+		pending = is_pending(m);
+		now = pending ? m->seen : atomic_load(&m->state) >> 1;
 	}
 	if (ret_pending)
 		*ret_pending = pending;
@@ -99,15 +99,16 @@ uint64_t varve_mark_now(struct varve_mark *m, int fd, bool *ret_pending)
 void varve_mark_settle(struct varve_mark *m, int fd)
 {
 	guard(&m->lock);
-	if (m->pending && fd >= 0)
+	if (is_pending(m) && fd >= 0)
 		look(m, fd);
-	if (m->pending)
+	if (is_pending(m))
 		settle_at(m, m->seen);
 }
 
 uint64_t varve_mark_at(struct varve_mark *m, bool *ret_pending)
 {
-	/* In this order: a mark that has been settled by then is read as it is. */
-	*ret_pending = atomic_load(&m->pending);
-	return atomic_load(&m->at);
+	uint64_t state = atomic_load(&m->state);
+
+	*ret_pending = state & 1;
+	return state >> 1;
 }

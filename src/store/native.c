@@ -410,6 +410,68 @@ void varve_native_count(struct varve_store *s)
 	}
 }
 
+/* The daemon's own descriptor would count as a writer: it is closed for the question. mutate held. */
+static void ask_orphan(struct varve_store *s, struct varve_node *f)
+{
+	cleanup_free char *path = NULL;
+	struct varve_part *pin = NULL, *again = NULL;
+	struct stat st;
+	int base, fd = -1;
+	bool held;
+
+	{
+		guard(&s->ns);
+		if (!f->native->orphan || f->handles || f->native->to_link || !f->has_part || !f->linked ||
+		    f->kind != VARVE_KIND_FILE || (f->native->pin && f->native->pin->kernel_writers))
+			return;
+		path = varve_node_where(s, f, NULL, f->place, &base);
+		if (!path)
+			return;
+		pin = f->native->pin;
+		f->native->pin = NULL;
+	}
+	varve_part_unref(pin);
+	held = varve_part_has_writer(base, path);
+	if (held)
+		fd = varve_part_open(base, path);
+	if (fd >= 0)
+		again = varve_part_new(fd);
+	guard(&f->lock);
+	guard(&s->ns);
+	if (held) {
+		f->native->pin = again;
+		return;
+	}
+	if (fstatat(base, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		f->size = (uint64_t)st.st_size;
+	f->last = -1;
+	f->native->orphan = f->native->by_kernel = false;
+	varve_file_add_writers(s, f, (uint32_t)-1);
+}
+
+void varve_native_ask_orphans(struct varve_store *s)
+{
+	cleanup_free struct varve_node **list = NULL;
+	size_t n = 0, size = 0;
+
+	{
+		guard(&s->ns);
+		for (struct varve_node *f = s->current->written; f; f = f->next_written)
+			size += f->native && f->native->orphan;
+		list = size ? malloc(size * sizeof(struct varve_node *)) : NULL;
+		for (struct varve_node *f = s->current->written; list && f; f = f->next_written)
+			if (f->native && f->native->orphan)
+				list[n++] = varve_node_ref(f);
+	}
+	for (size_t i = 0; i < n; i++) {
+		{
+			guard(&s->mutate);
+			ask_orphan(s, list[i]);
+		}
+		varve_node_put(s, list[i]);
+	}
+}
+
 void varve_native_release(struct varve_store *s, struct varve_handle *h)
 {
 	struct varve_node *n = h->opened, *newest = NULL;

@@ -47,6 +47,10 @@ void varve_native_cool_old(struct varve_store *s, bool all);
  * file.lock not held. */
 void varve_native_settle(struct varve_store *s, struct varve_node *f);
 
+/* Asks again, of the current bucket's files that an earlier daemon left to somebody, whether they are still held: who has
+ * let go of one and opens it anew writes by the kernel again, from the next bucket on. Takes mutate for each. */
+void varve_native_ask_orphans(struct varve_store *s);
+
 /* Looks how large the current bucket's files that the kernel writes to have become: what the budget counts
  * follows. ns not held. */
 void varve_native_count(struct varve_store *s);

@@ -77,6 +77,8 @@ static void record(struct varve_store *s)
 	if (atomic_load(&s->known_changes) > VARVE_KNOWN_CHANGES_MAX)
 		varve_known_keep(s);
 	varve_native_cool_old(s, false);
+	if (clock)
+		varve_native_ask_orphans(s);
 	varve_native_close(s);
 }
 

@@ -140,6 +140,25 @@ int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t si
 	return r;
 }
 
+int varve_file_truncate_newest(struct varve_store *s, struct varve_node *f, uint64_t size)
+{
+	struct varve_node *n;
+	bool moved;
+	int r;
+
+	do {
+		{
+			guard(&s->ns);
+			n = varve_node_ref(varve_file_newest(f));
+		}
+		r = n->kind == VARVE_KIND_FILE ? varve_file_truncate(s, n, size) : -ESTALE;
+		guard(&s->ns);
+		moved = varve_file_newest(f) != n;
+		varve_node_unref(s, n);
+	} while (r < 0 && moved);
+	return r;
+}
+
 int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t off, uint64_t len)
 {
 	struct varve_handle *h = varve_handle_get(s, fh);

@@ -282,7 +282,7 @@ def test_killed_while_writing(t):
     r, n, made = random.Random(6), 0, set()
     for i in range(20):
         p = t.spawn([sys.executable, "-c", WRITER, m.cur(), str(n), os.path.dirname(lines.__file__)],
-                    stdout=subprocess.PIPE)
+                    stdout=subprocess.PIPE, bufsize=0)  # communicate() would lose what is buffered
         first = p.stdout.readline()
         time.sleep(r.random() * 0.15)
         m.kill()
