@@ -1,4 +1,4 @@
-/* The reaper: one thread that empties the trash, at idle I/O priority. */
+/* The reaper: one thread that empties the trash, at the lowest I/O priority. */
 #include "store/core.h"
 
 #include <errno.h>
@@ -116,8 +116,8 @@ void *varve_reaper_main(void *arg)
 	struct varve_store *s = arg;
 	bool more = true;
 
-	/* Idle I/O class: giving space back waits for everybody else. */
-	(void)syscall(SYS_ioprio_set, 1, 0, 3 << 13);
+	/* Best effort, of the lowest kind: others go first, but policy waits for the space. */
+	(void)syscall(SYS_ioprio_set, 1, 0, (2 << 13) | 7);
 	for (;;) {
 		struct timespec until;
 		bool waiting;
