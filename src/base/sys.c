@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 #include "base/log.h"
 
@@ -231,5 +232,17 @@ void varve_crash_point(const char *name)
 		varve_info("test: exits at crash point '%s'", name);
 		_exit(86);
 	}
+}
+
+void varve_pause_point(const char *name)
+{
+	const char *want = getenv("VARVE_TEST_PAUSE");
+	const struct timespec step = {.tv_nsec = 1000000};
+	size_t n = strlen(name);
+
+	if (!want || strncmp(want, name, n) != 0 || want[n] != ':')
+		return;
+	while (access(want + n + 1, F_OK) == 0)
+		(void)nanosleep(&step, NULL);
 }
 #endif

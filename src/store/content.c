@@ -133,6 +133,7 @@ static ssize_t read_once(struct varve_node *f, struct varve_part *part, void *bu
 			late = varve_part_ref(f->native->late);
 	}
 	len = c.end - c.head;
+	varve_pause_point("read.part");
 	if (off < len) {
 		n = read_at(part->fd, buf, size < len - off ? size : (size_t)(len - off), c.head + off);
 		n = clamp(f, part, c.head, off, n);

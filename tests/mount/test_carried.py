@@ -505,6 +505,67 @@ class Mapper:
         return bool(got)
 
 
+def test_reading_while_a_range_is_given_back(t):
+    """A read that is under way while its bucket is sealed, and the range given back, gets the bytes and not the hole that is
+    left of them."""
+    pause = os.path.join(t.dir, "pause")
+    m = t.mount("bucket=1h,grace=0s", env={"VARVE_TEST_PAUSE": "read.part:" + pause})
+    data, got = lines.text(300000), []
+    fd = held(m, "x", data)
+    put(m.cur("wait"), b"")
+    old = m.next()
+    os.write(fd, b"new\n")
+    part = os.path.join(m.store, "open", m.open_name(), "default", "0", "x")
+    r = os.open(m.path(old, "x"), os.O_RDONLY)
+    put(pause, b"")
+    th = threading.Thread(target=lambda: got.append(os.pread(r, 100000, 100000)))
+    th.start()
+    m.wait_sealed(old)
+    if m.passes():
+        wait_until(lambda: os.stat(part).st_blocks * 512 < 100000, 20, "the range is given back")
+    os.unlink(pause)
+    th.join()
+    same_bytes(got[0], data[100000:200000], "what is read")
+    os.close(r)
+    os.close(fd)
+
+
+FILES = 500  # the more, the longer a boundary sets its marks
+
+
+def test_truncation_at_a_boundary(t):
+    """`: > x.log` in the very moment of a boundary, as a job at midnight does it, empties what the name means by then: it
+    is never refused."""
+    m = t.mount("bucket=1h,grace=0s")
+    fds, stop, wrong = [held(m, f"{i}") for i in range(FILES)], threading.Event(), []
+
+    def truncater(first):
+        while not stop.is_set():
+            for i in range(first, FILES, 7):
+                try:
+                    if i % 2:
+                        os.truncate(m.cur(f"{i}"), 0)
+                    else:
+                        os.close(os.open(m.cur(f"{i}"), os.O_WRONLY | os.O_APPEND | os.O_TRUNC))
+                except OSError as e:
+                    wrong.append(f"{i}: {e}")
+    threads = [threading.Thread(target=truncater, args=(k,)) for k in range(2)]
+    for th in threads:
+        th.start()
+    try:
+        for _ in range(5 if SANITIZED else 15):
+            for fd in fds:
+                os.write(fd, b"a line\n" * 50)
+            m.next()
+    finally:
+        stop.set()
+        for th in threads:
+            th.join()
+    eq(wrong, [], "truncations")
+    for fd in fds:
+        os.close(fd)
+
+
 @timeout(90)
 def test_a_mapping_outlives_its_descriptor(t):
     """What a process has mapped keeps its bytes, also when the descriptor is closed and the bucket sealed: only then, when

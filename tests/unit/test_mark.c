@@ -343,6 +343,43 @@ START_TEST(test_asked_while_written)
 }
 END_TEST
 
+struct teller {
+	struct varve_mark *m;
+	pthread_t thread;
+	bool mixed; /* it was told as pending, but not where the boundary fell */
+};
+
+static void *tell(void *arg)
+{
+	struct teller *t = arg;
+	bool pending;
+
+	do {
+		uint64_t at = varve_mark_at(t->m, &pending);
+
+		t->mixed = t->mixed || at != (pending ? 5 : 11);
+	} while (pending);
+	varve_mark_unref(t->m);
+	return NULL;
+}
+
+/* What goes into the range record is either the pending mark or the settled one, never half of each. */
+START_TEST(test_told_while_it_settles)
+{
+	add("begin line\nnext");
+	for (int round = 0; round < 5000; round++) {
+		struct varve_mark *m = varve_mark_new(5, true);
+		struct teller t = {.m = varve_mark_ref(m)};
+
+		ck_assert_int_eq(pthread_create(&t.thread, NULL, tell, &t), 0);
+		varve_mark_settle(m, fd);
+		ck_assert_int_eq(pthread_join(t.thread, NULL), 0);
+		ck_assert_msg(!t.mixed, "round %d", round);
+		varve_mark_unref(m);
+	}
+}
+END_TEST
+
 int main(void)
 {
 	Suite *s = suite_create("mark");
@@ -364,6 +401,7 @@ int main(void)
 	tcase_add_test(tc, test_unreadable);
 	tcase_add_test(tc, test_references);
 	tcase_add_test(tc, test_asked_while_written);
+	tcase_add_test(tc, test_told_while_it_settles);
 	suite_add_tcase(s, tc);
 	srunner_run_all(sr, CK_NORMAL);
 	failed = srunner_ntests_failed(sr);
