@@ -49,7 +49,8 @@ int varve_remove_tree(int dirfd, const char *name, bool in_steps) varve_must_che
  * Without test_hooks it is nothing. Names are listed in docs/architecture.md. */
 #ifdef VARVE_TEST_HOOKS
 void varve_crash_point(const char *name);
-/* Likewise, with VARVE_TEST_PAUSE=NAME:FILE: a thread that comes to the point waits as long as FILE exists. */
+/* Likewise, with VARVE_TEST_PAUSE=NAME:FILE: a thread that comes to the point makes FILE.there and waits as long as
+ * FILE exists. */
 void varve_pause_point(const char *name);
 #else
 static inline void varve_pause_point(const char *name)

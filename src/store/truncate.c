@@ -5,20 +5,24 @@
 #include <fcntl.h>
 #include <linux/falloc.h>
 
+#include "base/sys.h"
 #include "store/carry.h"
 #include "store/content.h"
 #include "store/part.h"
 
 #define PUNCH_STEP (UINT64_C(64) << 20)
 
-/* A carried file begins anew: its head moves to where the part ends. */
-static int move_head(struct varve_store *s, struct varve_node *f, struct varve_part *part)
+/* A carried file begins anew: its head moves to where the part ends. What it leaves behind, from *ret_from to *ret_upto,
+ * is nobody's any more; nothing, while its head is pending. */
+static int move_head(struct varve_store *s, struct varve_node *f, struct varve_part *part, uint64_t *ret_from,
+		     uint64_t *ret_upto)
 {
 	struct varve_content c;
 	struct varve_mark *mark;
 
 	guard(&f->lock);
 	varve_content_now(f, part, &c);
+	*ret_from = *ret_upto = c.head;
 	/* What is there belongs to the older bucket still. */
 	if (c.pending)
 		return 0;
@@ -32,6 +36,7 @@ static int move_head(struct varve_store *s, struct varve_node *f, struct varve_p
 	f->native->head = mark;
 	f->native->begun = true;
 	s->ranges_wanted++;
+	*ret_upto = c.end;
 	return 0;
 }
 
@@ -39,16 +44,14 @@ static int truncate_carried(struct varve_store *s, struct varve_node *f, struct 
 			    uint64_t size)
 {
 	uint64_t from, upto;
-	bool pending;
 	int r;
 
 	if (size != 0)
 		return size == varve_content_size(f, part) ? 0 : -EPERM;
-	from = varve_mark_at(f->native->head, &pending);
-	r = move_head(s, f, part);
+	varve_pause_point("truncate.carried");
+	r = move_head(s, f, part, &from, &upto);
 	if (r == 0)
 		r = varve_carry_save(s);
-	upto = varve_mark_at(f->native->head, &pending);
 	/* Nobody's any more; in steps, since others append meanwhile. */
 	while (r == 0 && from < upto) {
 		uint64_t len = upto - from < PUNCH_STEP ? upto - from : PUNCH_STEP;

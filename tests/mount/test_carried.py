@@ -520,6 +520,8 @@ def test_reading_while_a_range_is_given_back(t):
     put(pause, b"")
     th = threading.Thread(target=lambda: got.append(os.pread(r, 100000, 100000)))
     th.start()
+    if m.passes():
+        wait_until(lambda: os.path.exists(pause + ".there"), 10, "the read has begun")
     m.wait_sealed(old)
     if m.passes():
         wait_until(lambda: os.stat(part).st_blocks * 512 < 100000, 20, "the range is given back")
@@ -527,6 +529,37 @@ def test_reading_while_a_range_is_given_back(t):
     th.join()
     same_bytes(got[0], data[100000:200000], "what is read")
     os.close(r)
+    os.close(fd)
+
+
+def test_truncation_while_a_line_ends(t):
+    """The name is emptied behind a boundary, while the line that was unfinished there is finished: its rest is the older
+    bucket's, and stays."""
+    pause = os.path.join(t.dir, "pause")
+    m = t.mount("bucket=1h,grace=30m", env={"VARVE_TEST_PAUSE": "truncate.carried:" + pause})
+    fd, wrong = held(m, "x", b"half of a line, "), []
+    old = m.next()
+    put(pause, b"")
+
+    def truncate():
+        try:
+            os.truncate(m.cur("x"), 0)
+        except OSError as e:
+            wrong.append(e)
+    th = threading.Thread(target=truncate)
+    th.start()
+    if m.passes():
+        wait_until(lambda: os.path.exists(pause + ".there"), 10, "the truncation has begun")
+    os.write(fd, b"and its rest\nnew\n")
+    os.unlink(pause)
+    th.join()
+    eq(wrong, [], "truncate")
+    eq(read(m.path(old, "x")), b"half of a line, and its rest\n", "the older bucket's")
+    ok(read(m.cur("x")) in (b"", b"new\n"), "the newer one's")
+    os.write(fd, b"on\n")
+    ok(read(m.cur("x")) in (b"on\n", b"new\non\n"), "the newer one's, later")
+    seal(m, old)
+    eq(read(m.path(old, "x")), b"half of a line, and its rest\n", "the older bucket's, sealed")
     os.close(fd)
 
 
