@@ -9,6 +9,7 @@
 #include <sys/xattr.h>
 
 #include "store/file.h"
+#include "store/native.h"
 #include "store/part.h"
 #include "store/xattrs.h"
 
@@ -155,7 +156,7 @@ static int setattr_file(struct varve_store *s, struct varve_node *f, const struc
 	if (f->bucket && f->bucket->shut && !f->nameless)
 		return -EROFS;
 	/* As they were at the boundary: what the part has now is the next bucket's. */
-	if (f->native && f->native->end)
+	if (varve_native_is_frozen(s, f))
 		return -EROFS;
 	r = varve_file_part_named(s, f, &part);
 	if (r == -ENODATA) {
@@ -412,7 +413,7 @@ ssize_t varve_store_getxattr(struct varve_store *s, uint64_t id, const char *nam
 	}
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_getxattr(s, n.n, name, buf, size);
-	if (n.n->native && n.n->native->end)
+	if (varve_native_is_frozen(s, n.n))
 		return varve_xattrs_get(n.n->native->xattrs, n.n->native->xattrs_len, name, buf, size);
 	fd = xattr_fd(s, n.n, false);
 	if (fd < 0)
@@ -432,7 +433,7 @@ ssize_t varve_store_listxattr(struct varve_store *s, uint64_t id, char *buf, siz
 		return -ESTALE;
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_listxattr(s, n.n, buf, size);
-	if (n.n->native && n.n->native->end)
+	if (varve_native_is_frozen(s, n.n))
 		return varve_xattrs_list(n.n->native->xattrs, n.n->native->xattrs_len, buf, size);
 	fd = xattr_fd(s, n.n, false);
 	if (fd == -ENODATA)
@@ -560,7 +561,7 @@ static int set_or_remove(struct varve_store *s, const struct varve_caller *who, 
 	guard(&s->mutate);
 	if (n.n->bucket && n.n->bucket->shut && !n.n->nameless)
 		return -EROFS;
-	if (n.n->native && n.n->native->end)
+	if (varve_native_is_frozen(s, n.n))
 		return -EROFS;
 	fd = xattr_fd(s, n.n, true);
 	if (fd == -ENODATA && n.n->kind == VARVE_KIND_FILE) {

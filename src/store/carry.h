@@ -15,8 +15,8 @@
 
 #include "store/core.h"
 
-/* Gives every file of bucket b that the kernel may write to an end, where it has none yet. mutate held, ns
- * not. -ENOMEM, errors of the parts. */
+/* Gives every file of bucket b that the kernel may write to an end, where it has none yet. mutate held, or it is the keeper
+ * and b the current bucket; ns not. -ENOMEM, errors of the parts. */
 int varve_carry_mark(struct varve_store *s, struct varve_bucket *b);
 /* The same for one file, at its part's present size, or at `at` if that is not UINT64_MAX. mutate held. */
 int varve_carry_mark_file(struct varve_store *s, struct varve_node *f, uint64_t at);

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "store/carry.h"
+#include "store/carry.h"
 
 /* While the volume is near to run short it is looked at more often. */
 #define LOOK_AGAIN_NS (VARVE_NS_PER_S / 10)
@@ -84,7 +85,7 @@ static void tick(struct varve_store *s)
 {
 	enum varve_time_state before, after;
 	int64_t now;
-	bool over, seal;
+	bool over, ready, seal;
 
 	{
 		guard(&s->ns);
@@ -92,8 +93,13 @@ static void tick(struct varve_store *s)
 		now = varve_believed_now(s);
 		after = s->time.state;
 		over = now >= s->current->end_ns;
+		ready = s->next_window.there;
 	}
 	log_clock(s, before, after);
+	/* The marks come first and on time: whoever changes names may have to wait for the disk, and the boundary for
+	 * them. (Only this thread changes which bucket is current.) */
+	if (over && ready)
+		(void)varve_carry_mark(s, s->current);
 	if (over) {
 		guard(&s->mutate);
 		int r = varve_boundary_cut(s, now);

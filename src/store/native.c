@@ -84,6 +84,13 @@ bool varve_native_attr_is_exact(struct varve_store *s, const struct varve_node *
 	       !(f->native && (f->native->head || f->native->orphan));
 }
 
+bool varve_native_is_frozen(struct varve_store *s, const struct varve_node *f)
+{
+	/* Between a boundary's mark and its new bucket what is done by the name is done to what goes on. */
+	guard(&s->ns);
+	return f->native && f->native->end && f->bucket != s->current;
+}
+
 /* -- whether it can be used -- */
 
 void varve_store_set_kernel(struct varve_store *s, const struct varve_store_kernel *kernel)

@@ -55,6 +55,9 @@ void varve_native_ask_orphans(struct varve_store *s);
  * follows. ns not held. */
 void varve_native_count(struct varve_store *s);
 
+/* Whether f's attributes are those of a boundary for good: its part has gone on into another bucket. Takes ns. */
+bool varve_native_is_frozen(struct varve_store *s, const struct varve_node *f);
+
 /* Whether attributes of f may be cached by the kernel as long as its name: nobody changes the file but
  * through the one inode that they belong to. ns held. */
 bool varve_native_attr_is_exact(struct varve_store *s, const struct varve_node *f);

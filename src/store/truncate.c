@@ -64,17 +64,21 @@ static int truncate_carried(struct varve_store *s, struct varve_node *f, struct 
 	return r;
 }
 
+/* -EAGAIN: a boundary was quicker, and others have a share in the part. */
 static int truncate_part(struct varve_store *s, struct varve_node *f, struct varve_part *part,
 			 uint64_t size)
 {
 	struct stat st;
 	int r = 0;
 
+	varve_pause_point("truncate.part");
 	{
 		guard(&f->lock);
 		struct varve_content c;
 		uint64_t old;
 
+		if (f->native && (f->native->head || f->native->end))
+			return -EAGAIN;
 		varve_content_now(f, part, &c);
 		old = c.end;
 		if (f->bucket && size != 0 && size != old)
@@ -98,7 +102,14 @@ static int truncate_part(struct varve_store *s, struct varve_node *f, struct var
 	return r;
 }
 
-int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size)
+/* f has its mark, and the new bucket is not there yet. */
+static bool is_between(struct varve_store *s, const struct varve_node *f)
+{
+	guard(&s->ns);
+	return f->native && f->native->end && f->bucket == s->current && !f->succ && f->linked;
+}
+
+static int truncate_once(struct varve_store *s, struct varve_node *f, uint64_t size)
 {
 	struct varve_part *part;
 	struct varve_bucket *b;
@@ -111,9 +122,13 @@ int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t si
 		return size == 0 ? 0 : -EPERM;
 	if (r < 0)
 		return r;
-	if (f->native && f->native->end) {
-		/* A boundary is passing: what is truncated is what the name means behind it. */
-		guard(&s->mutate);
+	/* A boundary is passing: what is truncated is what the name means behind it. */
+	if (is_between(s, f)) {
+		const struct timespec step = {.tv_nsec = 1000000};
+
+		varve_part_unref(part);
+		(void)nanosleep(&step, NULL);
+		return -EAGAIN;
 	}
 	{
 		guard(&s->ns);
@@ -140,6 +155,16 @@ int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t si
 		r = truncate_part(s, f, part, size);
 	}
 	varve_part_unref(part);
+	return r;
+}
+
+int varve_file_truncate(struct varve_store *s, struct varve_node *f, uint64_t size)
+{
+	int r;
+
+	do
+		r = truncate_once(s, f, size);
+	while (r == -EAGAIN);
 	return r;
 }
 

@@ -563,6 +563,36 @@ def test_truncation_while_a_line_ends(t):
     os.close(fd)
 
 
+def test_truncation_that_a_boundary_overtakes(t):
+    """It has begun before the boundary and is done behind it: the older bucket keeps all it had, the newer one is empty."""
+    pause = os.path.join(t.dir, "pause")
+    m = t.mount("bucket=1h,grace=30m", env={"VARVE_TEST_PAUSE": "truncate.part:" + pause})
+    fd, wrong = held(m), []
+    put(pause, b"")
+
+    def truncate():
+        try:
+            os.truncate(m.cur("x"), 0)
+        except OSError as e:
+            wrong.append(e)
+    th = threading.Thread(target=truncate)
+    th.start()
+    wait_until(lambda: os.path.exists(pause + ".there"), 10, "the truncation has begun")
+    if m.passes():
+        old = m.next()
+    os.unlink(pause)
+    th.join()
+    if not m.passes():
+        old = m.next()
+    eq(wrong, [], "truncate")
+    os.write(fd, b"new\n")
+    eq(read(m.path(old, "x")), OLD if m.passes() else b"", "the older bucket's")
+    eq(read(m.cur("x")), b"new\n", "the newer one's")
+    seal(m, old)
+    eq(read(m.path(old, "x")), OLD if m.passes() else b"", "the older bucket's, sealed")
+    os.close(fd)
+
+
 FILES = 500  # the more, the longer a boundary sets its marks
 
 

@@ -327,6 +327,8 @@ def held_over_a_crash(point):
         m.shift(61)
         m.past_jitter()
         step(lambda: m.is_sealed(first), "the seal")
+        if point.startswith("seal.") and len(m.logs) == 1:
+            wait_until(dead, 20, "it dies at its crash point")
         died = len(m.logs) > 1 or dead()
         for x in (w["whole"], w["middle"]):
             x.write(b"more\n")
