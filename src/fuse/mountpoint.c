@@ -106,12 +106,25 @@ static int real_path(const char *path, char **ret)
 	return *ret ? 0 : -errno;
 }
 
+/* stat(2) that also asks whoever serves the folder: what the kernel has cached of a dead mount's
+ * root still answers the one, but never statfs(2). */
+static int stat_served(const char *path, struct stat *ret)
+{
+	struct statfs fs;
+
+	return stat(path, ret) < 0 || statfs(path, &fs) < 0 ? -errno : 0;
+}
+
 static int detach_dead(const char *path, struct varve_err *err)
 {
 	bool fuse = false;
+	struct stat st;
 	dev_t dev;
 	int r = find_mount(path, &dev, &fuse);
 
+	/* Somebody else (its watcher) was quicker. */
+	if (r == -ENOENT && stat_served(path, &st) == 0)
+		return 0;
 	if (r < 0 || !fuse)
 		return varve_err_set(
 			err, -ENOTCONN,
@@ -120,15 +133,6 @@ static int detach_dead(const char *path, struct varve_err *err)
 	if (r == 0)
 		varve_info("detached a dead mount from '%s'", path);
 	return r;
-}
-
-/* stat(2) that also asks whoever serves the folder: what the kernel has cached of a dead mount's
- * root still answers the one, but never statfs(2). */
-static int stat_served(const char *path, struct stat *ret)
-{
-	struct statfs fs;
-
-	return stat(path, ret) < 0 || statfs(path, &fs) < 0 ? -errno : 0;
 }
 
 int varve_mountpoint_prepare(const char *path, char **ret, struct varve_err *err)
