@@ -270,6 +270,25 @@ static int give_successors(struct varve_store *s, struct varve_bucket *a)
 	return 0;
 }
 
+/* What was marked goes on in B even if its writers have let go of it since: what they wrote behind the mark is B's. ns
+ * held. */
+static int share_marked(struct varve_store *s, struct varve_bucket *a)
+{
+	for (struct varve_node *f = s->ranged, *next; f; f = next) {
+		struct varve_node *succ;
+		int r;
+
+		next = f->native->next_ranged;
+		if (f->bucket != a || !f->native->end || f->native->after || !f->linked || f->succ)
+			continue;
+		r = successor_at(s, f->parent->sdir, f, &succ);
+		if (r < 0)
+			return r;
+		succeed(s, f, succ);
+	}
+	return 0;
+}
+
 /* A handle that does not write leaves a successor behind at each boundary: the chain is cut short, so
  * that it does not grow with time. What it skips is whole as far as this handle goes. ns held. */
 static void shorten(struct varve_store *s, struct varve_node *f)
@@ -416,6 +435,8 @@ int varve_boundary_cut(struct varve_store *s, int64_t now_ns)
 			a->grace_end_ns = now_ns + grace;
 			early = a->promise_boot_ns > boot + VARVE_NS_PER_S / 20;
 			r = give_successors(s, a);
+			if (r == 0)
+				r = share_marked(s, a);
 			shorten_chains(s);
 		}
 		if (r != -EAGAIN)

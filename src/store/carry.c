@@ -118,8 +118,8 @@ static int set_end(struct varve_store *s, struct varve_node *f, uint64_t at)
 				varve_file_count_part(s, f, &st);
 			if (!nat->number)
 				nat->number = f->ino;
-			/* For the newer file, which has no name of its own yet. */
-			if (!f->part && !nat->pin)
+			/* For the newer file, which has no name of its own yet, whoever lets go of it until then. */
+			if (!nat->pin)
 				nat->pin = varve_part_ref(part);
 			varve_carry_list(s, f);
 		}
@@ -424,6 +424,8 @@ void varve_carry_give_back(struct varve_store *s, struct varve_node *f)
 	}
 	if (!nat->end)
 		return;
+	varve_native_close_later(s, nat->pin);
+	nat->pin = NULL;
 	p = calloc(1, sizeof(*p));
 	/* Without memory it stays until the part goes; the next mount gives it back. */
 	if (!p)

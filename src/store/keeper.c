@@ -100,6 +100,8 @@ static void tick(struct varve_store *s)
 	 * them. (Only this thread changes which bucket is current.) */
 	if (over && ready)
 		(void)varve_carry_mark(s, s->current);
+	if (over)
+		varve_pause_point("boundary.marked");
 	if (over) {
 		guard(&s->mutate);
 		int r = varve_boundary_cut(s, now);

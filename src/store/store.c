@@ -428,6 +428,7 @@ int varve_store_start(struct varve_store *s, struct varve_err *err)
 	int r;
 
 	note_pid(s);
+	s->record = true; /* the next window's numbers are there from the start */
 	/* Signals are for the thread that waits for them. */
 	(void)sigfillset(&all);
 	(void)pthread_sigmask(SIG_SETMASK, &all, &old);

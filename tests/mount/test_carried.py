@@ -593,6 +593,40 @@ def test_truncation_that_a_boundary_overtakes(t):
     os.close(fd)
 
 
+def test_a_writer_that_lets_go_in_the_middle_of_a_boundary(t):
+    """What it wrote behind the mark is the newer bucket's, though nobody holds the file any more when that is there."""
+    pause = os.path.join(t.dir, "pause")
+    m = t.mount("bucket=1h,grace=30m", env={"VARVE_TEST_PAUSE": "boundary.marked:" + pause})
+    m.next()  # so that the daemon has what it takes ahead for the one that counts
+    m.next()
+    through, old = m.passes(), m.open_name()
+    fd, half = held(m), held(m, "half", b"half of a line, ")
+    kept = held(m, "kept")
+    put(pause, b"")
+    m.shift(next_start(m.now(), "1h") - m.now() + 0.001)
+    wait_until(lambda: os.path.exists(pause + ".there"), 10, "the marks are set")
+    os.write(fd, b"behind the mark\n")
+    os.write(half, b"its rest\nand a line\n")
+    os.close(fd)
+    os.close(half)
+    append(m.cur("x"), b"by name\n")
+    append(m.cur("kept"), b"by name\n")
+    os.chmod(m.cur("kept"), 0o600)
+    os.unlink(pause)
+    wait_until(lambda: m.open_name() != old, 10, "the boundary")
+    os.write(kept, b"new\n")
+    for _ in range(2):
+        got = [read(m.path(old, n)) for n in ("x", "half", "kept")]
+        now = [read(m.cur(n)) if os.path.exists(m.cur(n)) else b"" for n in ("x", "half", "kept")]
+        eq([a + b for a, b in zip(got, now)], [OLD + b"behind the mark\nby name\n",
+                                               b"half of a line, its rest\nand a line\n",
+                                               OLD + b"by name\nnew\n"], "all of it, once")
+        if through:
+            eq(got, [OLD, b"half of a line, its rest\n", OLD], "the older bucket's")
+        seal(m, old)
+    os.close(kept)
+
+
 FILES = 500  # the more, the longer a boundary sets its marks
 
 
