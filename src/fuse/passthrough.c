@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/sync.h"
 
 /* As in the kernel's include/uapi/linux/fuse.h, which older headers lack. */
 struct backing_map {
@@ -28,23 +29,32 @@ struct backing_map {
 
 static int register_part(void *ctx, int fd)
 {
-	const struct varve_passthrough *p = ctx;
+	struct varve_passthrough *p = ctx;
 	struct backing_map map = {.fd = fd};
+	guard(&p->lock);
 	uid_t uid = (uid_t)setfsuid(WRITER_ID);
-	int r = ioctl(fuse_session_fd(p->se), BACKING_OPEN, &map);
+	int r = p->se ? ioctl(fuse_session_fd(p->se), BACKING_OPEN, &map) : -1;
 
 	if (r <= 0)
-		r = r < 0 ? -errno : -EIO;
+		r = !p->se ? -ENOTCONN : r < 0 ? -errno : -EIO;
 	(void)setfsuid(uid);
 	return r;
 }
 
 static void forget_part(void *ctx, int backing)
 {
-	const struct varve_passthrough *p = ctx;
+	struct varve_passthrough *p = ctx;
 	uint32_t id = (uint32_t)backing;
 
-	(void)ioctl(fuse_session_fd(p->se), BACKING_CLOSE, &id);
+	guard(&p->lock);
+	if (p->se)
+		(void)ioctl(fuse_session_fd(p->se), BACKING_CLOSE, &id);
+}
+
+void varve_passthrough_end(struct varve_passthrough *p)
+{
+	guard(&p->lock);
+	p->se = NULL;
 }
 
 struct varve_store_kernel varve_passthrough_kernel(struct varve_passthrough *p)

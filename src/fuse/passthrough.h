@@ -6,16 +6,21 @@
  */
 #pragma once
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "fuse/compat.h"
 #include "store/store.h"
 
 struct varve_passthrough {
-	struct fuse_session *se; /* once it is made */
+	pthread_mutex_t lock;	 /* a leaf: se; held over one ioctl */
+	struct fuse_session *se; /* from when it is made until it ends; then NULL */
 	struct varve_store *store;
 	bool offered; /* by the kernel, at INIT; immutable then */
 };
+
+/* The session is about to end: with its connection all that the kernel was told of parts is gone. */
+void varve_passthrough_end(struct varve_passthrough *p);
 
 /* For varve_store_set_kernel; p outlives the store. */
 struct varve_store_kernel varve_passthrough_kernel(struct varve_passthrough *p);

@@ -382,6 +382,7 @@ int varve_session_new(const struct varve_session_params *params, struct varve_se
 	if (!s)
 		return -ENOMEM;
 	signal_set(&set);
+	(void)pthread_mutex_init(&s->passthrough.lock, NULL);
 	s->ll.store = params->store;
 	s->ll.max_read = params->max_read;
 	s->auto_unmount = params->auto_unmount;
@@ -479,6 +480,7 @@ void varve_session_unmount(struct varve_session *s)
 /* Closes the connection, which sets free whoever still waits in the mount. */
 static void disconnect(struct varve_session *s)
 {
+	varve_passthrough_end(&s->passthrough);
 	fuse_session_destroy(s->se);
 	s->se = NULL;
 }
@@ -525,7 +527,7 @@ void varve_session_free(struct varve_session *s)
 	if (!s)
 		return;
 	if (s->se)
-		fuse_session_destroy(s->se);
+		disconnect(s);
 	if (s->signal_fd >= 0)
 		(void)close(s->signal_fd);
 	if (s->ended_fd >= 0)

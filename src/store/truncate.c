@@ -198,7 +198,11 @@ int varve_store_fallocate(struct varve_store *s, uint64_t fh, int mode, uint64_t
 	if (!h)
 		return -EBADF;
 	guard(&h->lock);
-	f = h->file;
+	{
+		/* The kernel's writer is wherever its part has got to. */
+		guard(&s->ns);
+		f = h->kernel_part ? varve_file_newest(h->file) : h->file;
+	}
 	r = !h->writable ? -EBADF : varve_file_part(s, f, &part);
 	if (r == -ENODATA || r == 0) {
 		uint64_t size = part && fstat(part->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
