@@ -242,6 +242,20 @@ static bool grow(struct varve_store *s, struct varve_handle *h, uint64_t size)
 	       size > varve_file_size(s, h->file) && varve_handle_grow(s, h, size) == 0;
 }
 
+/* By current/ it is meant of what the name is now: a boundary may have passed while it waited for mutate, which is held.
+ * The reference moves along. */
+static void follow(struct varve_store *s, uint64_t id, struct varve_node **n)
+{
+	struct varve_node *newest;
+
+	if (id & VARVE_ID_DATED)
+		return;
+	guard(&s->ns);
+	newest = varve_node_ref(varve_file_newest(*n));
+	varve_node_unref(s, *n);
+	*n = newest;
+}
+
 int varve_store_setattr(struct varve_store *s, uint64_t id, uint64_t fh, const struct stat *attr,
 			unsigned set, struct stat *ret, int64_t *ret_valid_ns)
 {
@@ -289,6 +303,7 @@ int varve_store_setattr(struct varve_store *s, uint64_t id, uint64_t fh, const s
 	set &= ~VARVE_SET_SIZE;
 	if (r == 0 && set) {
 		guard(&s->mutate);
+		follow(s, id, &target.n);
 		r = varve_node_is_dir(target.n) ? setattr_dir(s, target.n, attr, set)
 						: setattr_file(s, target.n, attr, set);
 	}
@@ -559,6 +574,7 @@ static int set_or_remove(struct varve_store *s, const struct varve_caller *who, 
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return -EROFS;
 	guard(&s->mutate);
+	follow(s, id, &n.n);
 	if (n.n->bucket && n.n->bucket->shut && !n.n->nameless)
 		return -EROFS;
 	if (varve_native_is_frozen(s, n.n))

@@ -631,8 +631,8 @@ FILES = 500  # the more, the longer a boundary sets its marks
 
 
 def test_truncation_at_a_boundary(t):
-    """`: > x.log` in the very moment of a boundary, as a job at midnight does it, empties what the name means by then: it
-    is never refused."""
+    """`: > x.log` in the very moment of a boundary, as a job at midnight does it, empties what the name means by then; so do
+    chmod and setfattr: they are never refused."""
     m = t.mount("bucket=1h,grace=0s")
     fds, stop, wrong = [held(m, f"{i}") for i in range(FILES)], threading.Event(), []
 
@@ -640,8 +640,11 @@ def test_truncation_at_a_boundary(t):
         while not stop.is_set():
             for i in range(first, FILES, 7):
                 try:
-                    if i % 2:
+                    if i % 3 == 0:
                         os.truncate(m.cur(f"{i}"), 0)
+                    elif i % 3 == 1:
+                        os.chmod(m.cur(f"{i}"), 0o640)
+                        os.setxattr(m.cur(f"{i}"), "user.x", b"1")
                     else:
                         os.close(os.open(m.cur(f"{i}"), os.O_WRONLY | os.O_APPEND | os.O_TRUNC))
                 except OSError as e:
@@ -658,7 +661,7 @@ def test_truncation_at_a_boundary(t):
         stop.set()
         for th in threads:
             th.join()
-    eq(wrong, [], "truncations")
+    eq(wrong, [], "truncations, chmods, setxattrs")
     for fd in fds:
         os.close(fd)
 
