@@ -99,6 +99,7 @@ struct varve_native {
 	uint32_t mappable;   /* of those: could have mapped the part */
 	bool was_mappable;   /* one could, at some time: a mapping outlives its descriptor */
 	struct varve_part *backing_part; /* what the id stands for */
+	int64_t direct_ns;   /* monotonic; when an open was last answered without one */
 
 	bool warm;	  /* in store.warm: counts as a handle, so that the part stays open */
 	bool warm_backed; /* and as an open that was answered with the id */

@@ -132,6 +132,9 @@ void varve_store_mode(struct varve_store *s, char *buf, size_t size)
 
 /* -- opens -- */
 
+/* How long the kernel may take to see an answer. */
+#define ANSWER_NS (INT64_C(10) * 1000 * 1000)
+
 static bool is_pure(const struct varve_handle *h)
 {
 	return (h->flags & O_ACCMODE) == O_WRONLY && h->flags & O_APPEND;
@@ -179,6 +182,33 @@ static int register_part(struct varve_store *s, const struct varve_part *part)
 	return fd < 0 ? -errno : s->kernel.register_part(s->kernel.ctx, fd);
 }
 
+static int64_t monotonic_ns(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * VARVE_NS_PER_S + t.tv_nsec;
+}
+
+/* An answer without a number that the kernel sees only after one with a number is EIO to whoever waits for it (a reader
+ * of a stream that nothing was written to yet, in the moment of its first append): such answers get time to
+ * arrive before the first number is given. n's file.lock held. */
+static void let_answers_arrive(struct varve_store *s, struct varve_node *n, const struct varve_node *f,
+			       const struct varve_part *part)
+{
+	struct timespec wait = {0};
+	int64_t left = 0;
+
+	{
+		guard(&s->ns);
+		if (n->native && !n->native->backed && n->native->direct_ns && may_begin(s, n, f, part))
+			left = n->native->direct_ns + ANSWER_NS - monotonic_ns();
+	}
+	wait.tv_nsec = (long)left;
+	if (left > 0 && left <= ANSWER_NS)
+		(void)nanosleep(&wait, NULL);
+}
+
 void varve_native_open(struct varve_store *s, struct varve_handle *h, struct varve_node *n,
 		       struct varve_node *f, struct varve_part *part, struct varve_opened *ret)
 {
@@ -192,6 +222,7 @@ void varve_native_open(struct varve_store *s, struct varve_handle *h, struct var
 		return;
 	/* Against other opens of the node, and so that a boundary sees either all of it or nothing. */
 	guard(&n->lock);
+	let_answers_arrive(s, n, f, part);
 	{
 		guard(&s->ns);
 		nat = n->native;
@@ -202,9 +233,14 @@ void varve_native_open(struct varve_store *s, struct varve_handle *h, struct var
 			ret->direct_io = !pure;
 			return;
 		}
-		if (!may_begin(s, n, f, part) || !varve_native_of(n))
+		if (!may_begin(s, n, f, part)) {
+			if (varve_native_is_on(s) && n == f && f->kind == VARVE_KIND_FILE && varve_native_of(n))
+				n->native->direct_ns = monotonic_ns();
 			return;
-		nat = n->native;
+		}
+		nat = varve_native_of(n);
+		if (!nat)
+			return;
 		was = nat->by_kernel;
 		/* Before the kernel can write: a boundary in this moment carries the part. */
 		count_open(h, n, part, pure);

@@ -40,6 +40,26 @@ START_TEST(test_first_open_decides)
 }
 END_TEST
 
+/* The kernel must have seen an answer without a number before it gets one with a number of the same inode. */
+START_TEST(test_answers_arrive_in_order)
+{
+	struct timespec begin, end;
+	struct tfile r, w;
+
+	t_append(t, "current/x", "one\n");
+	t_boundary(t);
+	r = t_file_open(t, "current/x", O_RDONLY);
+	ck_assert_int_eq(r.how.backing, 0);
+	(void)clock_gettime(CLOCK_MONOTONIC, &begin);
+	w = t_file_open(t, "current/x", APPEND);
+	(void)clock_gettime(CLOCK_MONOTONIC, &end);
+	ck_assert_int_gt(w.how.backing, 0);
+	ck_assert_int_ge((end.tv_sec - begin.tv_sec) * 1000000000L + end.tv_nsec - begin.tv_nsec, 5000000);
+	t_file_close(t, &w);
+	t_file_close(t, &r);
+}
+END_TEST
+
 /* A stream without a part gets one for an appender, so that the kernel has something to write to. */
 START_TEST(test_empty_stream)
 {
@@ -636,6 +656,7 @@ static Suite *make_suite(void)
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, test_first_open_decides, 0, 4);
+	tcase_add_test(c, test_answers_arrive_in_order);
 	tcase_add_test(c, test_empty_stream);
 	tcase_add_test(c, test_not_these);
 	tcase_add_loop_test(c, test_policy, 0, 2);
