@@ -155,9 +155,13 @@ static int setattr_file(struct varve_store *s, struct varve_node *f, const struc
 
 	if (f->bucket && f->bucket->shut && !f->nameless)
 		return -EROFS;
-	/* As they were at the boundary: what the part has now is the next bucket's. */
-	if (varve_native_is_frozen(s, f))
-		return -EROFS;
+	/* What the part has now is the next bucket's: this one's are in memory, and in the range record. */
+	if (varve_native_is_frozen(s, f)) {
+		guard(&s->ns);
+		set_in_memory(&f->attr, attr, set);
+		s->ranges_wanted++;
+		return 0;
+	}
 	r = varve_file_part_named(s, f, &part);
 	if (r == -ENODATA) {
 		guard(&s->ns);
@@ -428,8 +432,10 @@ ssize_t varve_store_getxattr(struct varve_store *s, uint64_t id, const char *nam
 	}
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_getxattr(s, n.n, name, buf, size);
-	if (varve_native_is_frozen(s, n.n))
+	if (varve_native_is_frozen(s, n.n)) {
+		guard(&s->ns);
 		return varve_xattrs_get(n.n->native->xattrs, n.n->native->xattrs_len, name, buf, size);
+	}
 	fd = xattr_fd(s, n.n, false);
 	if (fd < 0)
 		return fd;
@@ -448,8 +454,10 @@ ssize_t varve_store_listxattr(struct varve_store *s, uint64_t id, char *buf, siz
 		return -ESTALE;
 	if (n.n->kind == VARVE_KIND_SEALED)
 		return varve_sealed_listxattr(s, n.n, buf, size);
-	if (varve_native_is_frozen(s, n.n))
+	if (varve_native_is_frozen(s, n.n)) {
+		guard(&s->ns);
 		return varve_xattrs_list(n.n->native->xattrs, n.n->native->xattrs_len, buf, size);
+	}
 	fd = xattr_fd(s, n.n, false);
 	if (fd == -ENODATA)
 		return 0;
@@ -577,8 +585,15 @@ static int set_or_remove(struct varve_store *s, const struct varve_caller *who, 
 	follow(s, id, &n.n);
 	if (n.n->bucket && n.n->bucket->shut && !n.n->nameless)
 		return -EROFS;
-	if (varve_native_is_frozen(s, n.n))
-		return -EROFS;
+	if (varve_native_is_frozen(s, n.n)) {
+		/* An ACL would change the mode with it, which only the part's filesystem knows how to. */
+		if (strncmp(name, "user.", 5) != 0)
+			return -EROFS;
+		guard(&s->ns);
+		s->ranges_wanted++;
+		return varve_xattrs_change(&n.n->native->xattrs, &n.n->native->xattrs_len, name, value, size,
+					   flags);
+	}
 	fd = xattr_fd(s, n.n, true);
 	if (fd == -ENODATA && n.n->kind == VARVE_KIND_FILE) {
 		r = varve_file_make_part(s, n.n);

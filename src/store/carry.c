@@ -515,6 +515,22 @@ static struct varve_node *holder(struct varve_store *s, const struct varve_punch
 	return NULL;
 }
 
+/* The part's time of change is that of the newer file's last write, which giving back is not. */
+static int punch_quietly(int fd, uint64_t from, uint64_t len)
+{
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_OMIT}};
+	struct stat before, after;
+
+	if (fstat(fd, &before) < 0 ||
+	    fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)len) < 0)
+		return -errno;
+	times[1] = before.st_mtim;
+	/* Unless somebody wrote meanwhile. */
+	if (fstat(fd, &after) == 0 && after.st_size == before.st_size)
+		(void)futimens(fd, times);
+	return 0;
+}
+
 /* One step: 1: there is more of it. */
 static int punch_step(struct varve_punch *p, int fd)
 {
@@ -525,7 +541,7 @@ static int punch_step(struct varve_punch *p, int fd)
 		return 0;
 	p->from = (uint64_t)data;
 	len = p->upto - p->from < PUNCH_STEP ? p->upto - p->from : PUNCH_STEP;
-	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)p->from, (off_t)len) < 0)
+	if (punch_quietly(fd, p->from, len) < 0)
 		return 0;
 	p->from += len;
 	return p->from < p->upto;

@@ -172,6 +172,16 @@ int varve_file_make_part(struct varve_store *s, struct varve_node *f)
 	fd = varve_part_create(s->meta_fd, base, path, &spec, NULL, 0);
 	if (fd < 0)
 		return fd;
+	{
+		/* Nothing was written yet: an open alone changes no time. */
+		struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
+
+		{
+			guard(&s->ns);
+			times[1] = f->attr.st_mtim;
+		}
+		(void)futimens(fd, times);
+	}
 	r = varve_mode_stat(fd, &st);
 	if (r < 0) {
 		(void)close(fd);

@@ -139,3 +139,59 @@ ssize_t varve_xattrs_list(const unsigned char *packed, size_t len, char *buf, si
 	}
 	return (ssize_t)out;
 }
+
+static int put_one(struct varve_buf *b, const char *name, size_t name_len, const void *value, size_t size)
+{
+	char text[XATTR_NAME_MAX + 1];
+	size_t more;
+	int r;
+
+	if (name_len > XATTR_NAME_MAX)
+		return -ERANGE;
+	memcpy(text, name, name_len);
+	text[name_len] = '\0';
+	more = varve_xattr_packed_size(text, (uint32_t)size);
+	if (b->len + more > XATTRS_MAX)
+		return -E2BIG;
+	r = varve_buf_reserve(b, more);
+	return r < 0 ? r : varve_xattr_put(b->p, b->size, &b->len, text, value, (uint32_t)size);
+}
+
+int varve_xattrs_change(unsigned char **packed, size_t *len, const char *name, const void *value, size_t size,
+			int flags)
+{
+	bool there = varve_xattrs_get(*packed, *len, name, NULL, 0) >= 0, done = !value;
+	struct varve_buf b = {0};
+	struct varve_xattr x;
+	uint32_t at = 0;
+	int r = 0;
+
+	if (there && flags & XATTR_CREATE)
+		return -EEXIST;
+	if (!there && (!value || flags & XATTR_REPLACE))
+		return -ENODATA;
+	while (r == 0 && varve_xattr_next(*packed, (uint32_t)*len, &at, &x) > 0) {
+		size_t n = strlen(name), common = x.name_len < n ? x.name_len : n;
+		int order = memcmp(name, x.name, common);
+
+		if (order == 0)
+			order = n < x.name_len ? -1 : n > x.name_len;
+		/* In the order of names, as they were packed. */
+		if (!done && order <= 0) {
+			r = put_one(&b, name, n, value, size);
+			done = true;
+		}
+		if (r == 0 && order != 0)
+			r = put_one(&b, x.name, x.name_len, x.value, x.value_len);
+	}
+	if (r == 0 && !done)
+		r = put_one(&b, name, strlen(name), value, size);
+	if (r < 0) {
+		varve_buf_done(&b);
+		return r;
+	}
+	free(*packed);
+	*packed = b.p;
+	*len = b.len;
+	return 0;
+}
