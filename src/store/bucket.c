@@ -193,3 +193,24 @@ int varve_bucket_facts(struct varve_store *s, int parent_fd, const char *name,
 	(void)parse_facts(text, ret);
 	return 0;
 }
+
+int varve_bucket_written(struct varve_store *s, struct varve_bucket *b,
+			 bool (*wanted)(const struct varve_node *f), struct varve_node ***ret_list, size_t *ret_n)
+{
+	size_t size = 0;
+
+	*ret_list = NULL;
+	*ret_n = 0;
+	guard(&s->ns);
+	for (struct varve_node *f = b->written; f; f = f->next_written)
+		size += wanted(f);
+	if (!size)
+		return 0;
+	*ret_list = malloc(size * sizeof(**ret_list));
+	if (!*ret_list)
+		return -ENOMEM;
+	for (struct varve_node *f = b->written; f; f = f->next_written)
+		if (wanted(f))
+			(*ret_list)[(*ret_n)++] = varve_node_ref(f);
+	return 0;
+}

@@ -45,11 +45,10 @@ void varve_carry_list(struct varve_store *s, struct varve_node *f)
 	s->ranged = f;
 }
 
-static void unlist_ranged(struct varve_store *s, struct varve_node *f)
+void varve_carry_unlist(struct varve_node *f)
 {
 	struct varve_native *nat = f->native;
 
-	s->ranges_wanted++;
 	if (!nat->ranged_at)
 		return;
 	*nat->ranged_at = nat->next_ranged;
@@ -66,7 +65,7 @@ bool varve_carry_is_due(const struct varve_node *f)
 	return f->native && !f->native->end && f->linked && varve_native_is_written(f);
 }
 
-/* file.lock held. The mark for a part that is `size` long now, and the attributes as they are. */
+/* The mark for a boundary at `at`, or, UINT64_MAX, where the part ends now. file.lock held. */
 static struct varve_mark *make_mark(struct varve_store *s, struct varve_node *f, struct varve_part *part,
 				    uint64_t at)
 {
@@ -185,21 +184,11 @@ int varve_carry_mark(struct varve_store *s, struct varve_bucket *b)
 	/* Those that come meanwhile have their turn; what can't be marked must not go on for ever. */
 	while (r == 0) {
 		cleanup_free struct varve_node **list = NULL;
-		size_t n = 0, size = 0;
+		size_t n;
 
-		{
-			guard(&s->ns);
-			for (struct varve_node *f = b->written; f; f = f->next_written)
-				size += varve_carry_is_due(f);
-			list = size ? malloc(size * sizeof(struct varve_node *)) : NULL;
-			for (struct varve_node *f = b->written; list && f; f = f->next_written)
-				if (varve_carry_is_due(f))
-					list[n++] = varve_node_ref(f);
-		}
-		if (!size)
+		r = varve_bucket_written(s, b, varve_carry_is_due, &list, &n);
+		if (r < 0 || !n)
 			break;
-		if (!list)
-			return -ENOMEM;
 		r = mark_list(s, list, n);
 		guard(&s->ns);
 		for (size_t i = 0; i < n; i++)
@@ -409,6 +398,23 @@ void varve_carry_settle(struct varve_store *s, struct varve_bucket *b)
 
 /* -- giving back -- */
 
+/* Puts a range where the reaper finds it; ns held. NULL: no memory: it stays until the part goes, or the next mount gives it
+ * back. */
+static struct varve_punch *add_punch(struct varve_store *s, uint64_t number, uint64_t from, uint64_t upto)
+{
+	struct varve_punch *p = calloc(1, sizeof(*p));
+
+	if (!p)
+		return NULL;
+	p->number = number;
+	p->from = from;
+	p->upto = upto;
+	p->next = s->punches;
+	s->punches = p;
+	(void)pthread_cond_signal(&s->wake_reaper);
+	return p;
+}
+
 void varve_carry_give_back(struct varve_store *s, struct varve_node *f)
 {
 	struct varve_native *nat = f->native;
@@ -417,7 +423,8 @@ void varve_carry_give_back(struct varve_store *s, struct varve_node *f)
 
 	if (!nat || !nat->ranged_at)
 		return;
-	unlist_ranged(s, f);
+	varve_carry_unlist(f);
+	s->ranges_wanted++;
 	if (nat->to_link) {
 		nat->to_link = false;
 		s->n_to_link--;
@@ -426,51 +433,31 @@ void varve_carry_give_back(struct varve_store *s, struct varve_node *f)
 		return;
 	varve_native_close_later(s, nat->pin);
 	nat->pin = NULL;
-	p = calloc(1, sizeof(*p));
-	/* Without memory it stays until the part goes; the next mount gives it back. */
+	p = add_punch(s, nat->number, nat->head ? varve_mark_at(nat->head, &pending) : 0,
+		      varve_mark_at(nat->end, &pending));
 	if (!p)
 		return;
-	p->from = nat->head ? varve_mark_at(nat->head, &pending) : 0;
-	p->upto = varve_mark_at(nat->end, &pending);
 	/* What nobody knows of need not be kept, with its number, until then. */
 	if (f->handles || f->openers || f->nlookup || f->kind == VARVE_KIND_SEALED)
 		p->older = varve_node_ref(f);
 	p->newer = nat->after;
-	p->number = nat->number;
 	p->ino = f->ino;
 	p->look = nat->was_mappable;
 	nat->after = NULL;
-	p->next = s->punches;
-	s->punches = p;
-	(void)pthread_cond_signal(&s->wake_reaper);
 }
 
 void varve_carry_give_below(struct varve_store *s, struct varve_node *f)
 {
-	struct varve_punch *p = calloc(1, sizeof(*p));
 	bool pending;
+	struct varve_punch *p = add_punch(s, f->native->number, 0, varve_mark_at(f->native->head, &pending));
 
-	if (!p)
-		return;
-	p->upto = varve_mark_at(f->native->head, &pending);
-	p->newer = varve_node_ref(f);
-	p->number = f->native->number;
-	p->next = s->punches;
-	s->punches = p;
+	if (p)
+		p->newer = varve_node_ref(f);
 }
 
 void varve_carry_give_range(struct varve_store *s, uint64_t number, uint64_t from, uint64_t upto)
 {
-	struct varve_punch *p = calloc(1, sizeof(*p));
-
-	if (!p)
-		return;
-	p->number = number;
-	p->from = from;
-	p->upto = upto;
-	p->next = s->punches;
-	s->punches = p;
-	(void)pthread_cond_signal(&s->wake_reaper);
+	(void)add_punch(s, number, from, upto);
 }
 
 bool varve_carry_waits(const struct varve_store *s)

@@ -27,6 +27,9 @@ bool varve_carry_is_due(const struct varve_node *f);
 /* Puts f, which has a head or an end, where the record is written from; ns held. */
 void varve_carry_list(struct varve_store *s, struct varve_node *f);
 
+/* Takes it out there; nothing if it is not in; ns held. */
+void varve_carry_unlist(struct varve_node *f);
+
 /* Gives succ, a file of the current bucket without part, f's part from f's end on; ns held.
  * -EEXIST: it has a part already; -ENOMEM. */
 int varve_carry_share(struct varve_store *s, struct varve_node *f, struct varve_node *succ);

@@ -382,6 +382,10 @@ void varve_bucket_unref(struct varve_store *s, struct varve_bucket *b);
 int varve_bucket_list(struct varve_store *s, struct varve_bucket *b); /* puts it into s->buckets (a ref) */
 void varve_bucket_unlist(struct varve_store *s, struct varve_bucket *b);
 struct varve_bucket *varve_bucket_find(struct varve_store *s, const char *name);
+/* Those of b->written that `wanted` picks, each referenced; *ret_list is malloc'ed, NULL when there are none. ns not held,
+ * but in the callback. -ENOMEM. */
+int varve_bucket_written(struct varve_store *s, struct varve_bucket *b,
+			 bool (*wanted)(const struct varve_node *f), struct varve_node ***ret_list, size_t *ret_n);
 /* Gives an unsealed bucket its tree's root. */
 int varve_bucket_root(struct varve_store *s, struct varve_bucket *b);
 int64_t varve_believed_now(struct varve_store *s); /* takes a reading of the clock */

@@ -11,7 +11,6 @@
 
 #include "base/log.h"
 #include "store/carry.h"
-#include "store/carry.h"
 
 /* While the volume is near to run short it is looked at more often. */
 #define LOOK_AGAIN_NS (VARVE_NS_PER_S / 10)

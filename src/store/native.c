@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "store/carry.h"
 #include "store/entry.h"
 #include "store/file.h"
 #include "store/part.h"
@@ -33,12 +34,8 @@ void varve_native_free(struct varve_store *s, struct varve_node *n)
 
 	if (!nat)
 		return;
+	varve_carry_unlist(n);
 	n->native = NULL;
-	if (nat->ranged_at) {
-		*nat->ranged_at = nat->next_ranged;
-		if (nat->next_ranged)
-			nat->next_ranged->native->ranged_at = nat->ranged_at;
-	}
 	if (nat->to_link)
 		s->n_to_link--;
 	varve_mark_unref(nat->head);
@@ -156,6 +153,32 @@ static void count_open(struct varve_handle *h, struct varve_node *n, struct varv
 		nat->by_kernel = true;
 		h->kernel_part = varve_part_ref(part);
 	}
+}
+
+/* One open less that was answered with the node's number; ns held. With the last one the number and what it stands for
+ * are the caller's, to be given up without ns (give_up). */
+struct given_up {
+	int id;
+	struct varve_part *part;
+};
+
+static struct given_up uncount_open(struct varve_native *nat)
+{
+	struct given_up last = {0, NULL};
+
+	if (--nat->backed == 0) {
+		last = (struct given_up){nat->backing, nat->backing_part};
+		nat->backing = 0;
+		nat->backing_part = NULL;
+	}
+	return last;
+}
+
+static void give_up(struct varve_store *s, struct given_up last)
+{
+	if (last.id)
+		s->kernel.forget_part(s->kernel.ctx, last.id);
+	varve_part_unref(last.part);
 }
 
 bool varve_native_is_on(const struct varve_store *s)
@@ -359,11 +382,11 @@ void varve_native_keep_warm(struct varve_store *s, struct varve_node *f)
 
 void varve_native_cool(struct varve_store *s, struct varve_node *f)
 {
-	struct varve_part *part = NULL, *backing_part = NULL;
+	struct given_up last = {0, NULL};
+	struct varve_part *part = NULL;
 	struct stat st;
 	uint32_t seq = 0;
 	bool have = false;
-	int id = 0;
 
 	{
 		guard(&s->ns);
@@ -383,12 +406,8 @@ void varve_native_cool(struct varve_store *s, struct varve_node *f)
 		if (!nat->warm)
 			return;
 		nat->warm = false;
-		if (nat->warm_backed && --nat->backed == 0) {
-			id = nat->backing;
-			backing_part = nat->backing_part;
-			nat->backing = 0;
-			nat->backing_part = NULL;
-		}
+		if (nat->warm_backed)
+			last = uncount_open(nat);
 		nat->warm_backed = false;
 		part = varve_file_drop_handle(s, f, false, have ? &st : NULL, seq);
 		varve_file_end_chain(s, f);
@@ -399,9 +418,7 @@ void varve_native_cool(struct varve_store *s, struct varve_node *f)
 				break;
 			}
 	}
-	if (id)
-		s->kernel.forget_part(s->kernel.ctx, id);
-	varve_part_unref(backing_part);
+	give_up(s, last);
 	varve_part_unref(part);
 }
 
@@ -422,20 +439,17 @@ void varve_native_cool_old(struct varve_store *s, bool all)
 	}
 }
 
+static bool is_by_kernel(const struct varve_node *f)
+{
+	return f->native && f->native->by_kernel;
+}
+
 void varve_native_count(struct varve_store *s)
 {
 	cleanup_free struct varve_node **list = NULL;
-	size_t n = 0, size = 0;
+	size_t n;
 
-	{
-		guard(&s->ns);
-		for (struct varve_node *f = s->current->written; f; f = f->next_written)
-			size += f->native && f->native->by_kernel;
-		list = size ? malloc(size * sizeof(struct varve_node *)) : NULL;
-		for (struct varve_node *f = s->current->written; list && f; f = f->next_written)
-			if (f->native && f->native->by_kernel)
-				list[n++] = varve_node_ref(f);
-	}
+	(void)varve_bucket_written(s, s->current, is_by_kernel, &list, &n);
 	for (size_t i = 0; i < n; i++) {
 		struct varve_part *part;
 		struct stat st;
@@ -492,20 +506,17 @@ static void ask_orphan(struct varve_store *s, struct varve_node *f)
 	varve_file_add_writers(s, f, (uint32_t)-1);
 }
 
+static bool is_orphan(const struct varve_node *f)
+{
+	return f->native && f->native->orphan;
+}
+
 void varve_native_ask_orphans(struct varve_store *s)
 {
 	cleanup_free struct varve_node **list = NULL;
-	size_t n = 0, size = 0;
+	size_t n;
 
-	{
-		guard(&s->ns);
-		for (struct varve_node *f = s->current->written; f; f = f->next_written)
-			size += f->native && f->native->orphan;
-		list = size ? malloc(size * sizeof(struct varve_node *)) : NULL;
-		for (struct varve_node *f = s->current->written; list && f; f = f->next_written)
-			if (f->native && f->native->orphan)
-				list[n++] = varve_node_ref(f);
-	}
+	(void)varve_bucket_written(s, s->current, is_orphan, &list, &n);
 	for (size_t i = 0; i < n; i++) {
 		{
 			guard(&s->mutate);
@@ -518,8 +529,7 @@ void varve_native_ask_orphans(struct varve_store *s)
 void varve_native_release(struct varve_store *s, struct varve_handle *h)
 {
 	struct varve_node *n = h->opened, *newest = NULL;
-	struct varve_part *part = NULL;
-	int id = 0;
+	struct given_up last = {0, NULL};
 
 	if (!h->backed && !h->kernel_part)
 		return;
@@ -532,12 +542,7 @@ void varve_native_release(struct varve_store *s, struct varve_handle *h)
 		if (h->backed) {
 			if (h->readable)
 				nat->mappable--;
-			if (--nat->backed == 0) {
-				id = nat->backing;
-				part = nat->backing_part;
-				nat->backing = 0;
-				nat->backing_part = NULL;
-			}
+			last = uncount_open(nat);
 		}
 	}
 	if (newest) {
@@ -545,9 +550,7 @@ void varve_native_release(struct varve_store *s, struct varve_handle *h)
 		guard(&s->ns);
 		varve_node_unref(s, newest);
 	}
-	if (id)
-		s->kernel.forget_part(s->kernel.ctx, id);
-	varve_part_unref(part);
+	give_up(s, last);
 	varve_part_unref(h->kernel_part);
 	varve_native_close(s);
 }

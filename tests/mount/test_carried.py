@@ -33,6 +33,20 @@ def facts(path):
             "size": st.st_size, "mtime": st.st_mtime_ns, "xattrs": xattrs}
 
 
+def beside(call, *args):
+    """Begins a system call beside the test: its thread, and the list that its error, if any, is put into."""
+    wrong = []
+
+    def run():
+        try:
+            call(*args)
+        except OSError as e:
+            wrong.append(e)
+    th = threading.Thread(target=run)
+    th.start()
+    return th, wrong
+
+
 def seal(m, name):
     """Lets a bucket's grace end, without another boundary, and waits until it is sealed."""
     if not m.is_sealed(name):
@@ -537,17 +551,10 @@ def test_truncation_while_a_line_ends(t):
     bucket's, and stays."""
     pause = os.path.join(t.dir, "pause")
     m = t.mount("bucket=1h,grace=30m", env={"VARVE_TEST_PAUSE": "truncate.carried:" + pause})
-    fd, wrong = held(m, "x", b"half of a line, "), []
+    fd = held(m, "x", b"half of a line, ")
     old = m.next()
     put(pause, b"")
-
-    def truncate():
-        try:
-            os.truncate(m.cur("x"), 0)
-        except OSError as e:
-            wrong.append(e)
-    th = threading.Thread(target=truncate)
-    th.start()
+    th, wrong = beside(os.truncate, m.cur("x"), 0)
     if m.passes():
         wait_until(lambda: os.path.exists(pause + ".there"), 10, "the truncation has begun")
     os.write(fd, b"and its rest\nnew\n")
@@ -567,16 +574,9 @@ def test_truncation_that_a_boundary_overtakes(t):
     """It has begun before the boundary and is done behind it: the older bucket keeps all it had, the newer one is empty."""
     pause = os.path.join(t.dir, "pause")
     m = t.mount("bucket=1h,grace=30m", env={"VARVE_TEST_PAUSE": "truncate.part:" + pause})
-    fd, wrong = held(m), []
+    fd = held(m)
     put(pause, b"")
-
-    def truncate():
-        try:
-            os.truncate(m.cur("x"), 0)
-        except OSError as e:
-            wrong.append(e)
-    th = threading.Thread(target=truncate)
-    th.start()
+    th, wrong = beside(os.truncate, m.cur("x"), 0)
     wait_until(lambda: os.path.exists(pause + ".there"), 10, "the truncation has begun")
     if m.passes():
         old = m.next()
