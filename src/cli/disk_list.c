@@ -142,6 +142,8 @@ static int add_file(struct listing *l, int fd, struct stat *st, const char *path
 		(void)close(part.late_fd);
 	if (r < 0)
 		return r;
+	if (l->bucket && S_ISREG(st->st_mode) && st->st_size == 0 && varve_disk_is_opened(fd))
+		return 0;
 	if (S_ISREG(st->st_mode))
 		e.target = varve_disk_link_target(fd, st->st_size);
 	if (e.target)
@@ -150,6 +152,26 @@ static int add_file(struct listing *l, int fd, struct stat *st, const char *path
 }
 
 static int list_folder(struct listing *l, int fd, const char *path);
+
+/* Whether a folder that was made for parts that were only opened has something in it by now: 1, 0 or -errno. */
+static int holds_something(struct listing *l, int fd)
+{
+	struct varve_disk_list below = {0}, *list = l->list;
+	bool recursive = l->recursive;
+	int r, again = varve_openat(fd, ".", O_RDONLY | O_DIRECTORY, 0);
+
+	if (again < 0)
+		return again;
+	l->list = &below;
+	l->recursive = true;
+	r = list_folder(l, again, "");
+	l->list = list;
+	l->recursive = recursive;
+	if (r == 0)
+		r = below.n != 0;
+	varve_disk_list_done(&below);
+	return r;
+}
 
 static int list_child(struct listing *l, int dirfd, const char *dir, const char *name)
 {
@@ -166,6 +188,11 @@ static int list_child(struct listing *l, int dirfd, const char *dir, const char 
 		return -errno;
 	if (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
 		return 0;
+	if (l->bucket && S_ISDIR(st.st_mode) && varve_disk_is_opened(fd)) {
+		r = holds_something(l, fd);
+		if (r <= 0)
+			return r;
+	}
 	if (asprintf(&path, "%s%s%s", dir, dir[0] ? "/" : "", name) < 0)
 		return -ENOMEM;
 	r = add_file(l, fd, &st, path);

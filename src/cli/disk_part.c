@@ -10,6 +10,7 @@
 #include "store/mark.h"
 
 #define XATTR_INO "user.varve.ino" /* decimal */
+#define XATTR_OPENED "user.varve.opened"
 
 static uint64_t number_of(int fd)
 {
@@ -20,6 +21,11 @@ static uint64_t number_of(int fd)
 		return 0;
 	text[n] = '\0';
 	return strtoull(text, NULL, 10);
+}
+
+bool varve_disk_is_opened(int fd)
+{
+	return fgetxattr(fd, XATTR_OPENED, NULL, 0) >= 0;
 }
 
 /* A mark of the record in a part that may be shorter than it says, if power was lost. */

@@ -54,6 +54,10 @@ struct varve_disk_part {
 	const struct varve_range *range; /* until the next scan; NULL: it is not shared */
 };
 
+/* Whether a part or folder does not count yet: it was made when a stream was opened (user.varve.opened). What it
+ * holds, it counts for. */
+bool varve_disk_is_opened(int fd);
+
 /* fd: the part, open for reading; st: its stat, which becomes that of the bucket's file. The caller closes late_fd. */
 int varve_disk_part(struct varve_disk *d, const char *bucket, int fd, struct stat *st,
 		    struct varve_disk_part *ret) varve_must_check;

@@ -30,7 +30,7 @@ static int count_file(int dir_fd, const char *name, struct stat *st, struct coun
 	uint64_t allocated = (uint64_t)st->st_blocks * 512;
 	cleanup_close int fd = -1;
 
-	if (c->b && c->d->ranges.n)
+	if (c->b && (c->d->ranges.n || st->st_size == 0))
 		fd = varve_openat(dir_fd, name, O_RDONLY | O_NONBLOCK, 0);
 	if (fd >= 0) {
 		int r = varve_disk_part(c->d, c->b->name, fd, st, &part);
@@ -43,7 +43,7 @@ static int count_file(int dir_fd, const char *name, struct stat *st, struct coun
 			allocated = (part.size + 4095) & ~UINT64_C(4095);
 	}
 	c->allocated += allocated;
-	if (c->b) {
+	if (c->b && !(fd >= 0 && st->st_size == 0 && varve_disk_is_opened(fd))) {
 		c->b->files++;
 		c->b->bytes += (uint64_t)st->st_size;
 	}

@@ -15,7 +15,7 @@ static void count_tree(void *ctx, struct varve_node *n)
 {
 	struct varve_bucket_status *b = ctx;
 
-	if (n->kind == VARVE_KIND_FILE && n->has_part) {
+	if (n->kind == VARVE_KIND_FILE && n->has_part && varve_dated_visible(n)) {
 		b->files++;
 		b->bytes += varve_content_guess(n);
 	} else if (n->kind == VARVE_KIND_DDIR) {

@@ -243,7 +243,7 @@ static int link_now(struct varve_store *s, struct varve_node *f, struct varve_pa
 		if (!f->linked)
 			return -ESTALE;
 	}
-	r = varve_ddir_on_disk(s, dir, f->place);
+	r = varve_ddir_for_open(s, dir, f->place);
 	if (r < 0)
 		return r;
 	{

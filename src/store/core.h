@@ -51,6 +51,7 @@
 #define VARVE_XATTR_BUCKET "user.varve.bucket" /* of open/BUCKET, sealed/BUCKET: "INO START END[ FILES BYTES]" */
 #define VARVE_XATTR_MODE "user.varve.mode"     /* octal: the mode that is shown, see varve_mode_set */
 #define VARVE_XATTR_SERIAL "user.varve.serial" /* of a stream in tree/: decimal, see ino.c */
+#define VARVE_XATTR_OPENED "user.varve.opened" /* "1": a part, or a folder, that does not count yet: see opened.h */
 
 #define VARVE_NEW_STREAMS UINT64_C(4096) /* so many that begin within a bucket have a number in its run */
 /* What a path inside a bucket may have, so that it can be opened as BUCKET/CLASS/TABLET/PATH. */
@@ -84,6 +85,7 @@ struct varve_native {
 	struct varve_node *after; /* has the part from the end on; referenced */
 	struct varve_node *next_ranged, **ranged_at; /* in store.ranged: it has a head or an end */
 	bool begun;	/* it was truncated: it is there, also when it holds nothing */
+	bool opened;	/* the part was made by an open: it counts once it holds a byte, see opened.h */
 	bool to_link;	/* its hard link in this bucket is still to be made */
 	bool by_kernel; /* bytes come without the daemon: only the part itself knows its size */
 	bool orphan;	/* a descriptor that outlived an earlier daemon may write to it */
@@ -128,6 +130,7 @@ struct varve_node {
 	struct varve_node *ddir; /* SDIR: its DDIR, right while ddir->bucket is the current one; weak */
 	struct varve_node *sdir; /* DDIR: the SDIR at its path when it was made; referenced */
 	uint32_t on_disk;	 /* DDIR: bit p: the directory is there in place p */
+	bool opened;		 /* DDIR: only for parts that were made by an open, see opened.h */
 
 	/* -- FILE -- */
 	struct varve_part *part; /* ns; NULL: not open, or none */
@@ -425,8 +428,11 @@ int varve_file_part_named(struct varve_store *s, struct varve_node *f, struct va
 /* A part without a name for a file that was removed before it held anything, or that nobody had open
  * when it was removed. */
 int varve_file_make_nameless(struct varve_store *s, struct varve_node *f);
-/* Gives a FILE without part its part, as a file of its bucket, from the stream's marker. mutate held. */
+/* Gives a FILE without part its part, as a file of its bucket, from the stream's marker; a part that an open made
+ * counts from now on. mutate held. */
 int varve_file_make_part(struct varve_store *s, struct varve_node *f);
+/* The same for an open: the part does not count before it holds a byte, see opened.h. mutate held. */
+int varve_file_open_part(struct varve_store *s, struct varve_node *f);
 /* The file that a writer by current/ writes to now: f, or the newest successor; ns held. */
 struct varve_node *varve_file_newest(struct varve_node *f);
 /* The attributes of a FILE as they are; ns not held. */
@@ -462,6 +468,8 @@ struct varve_node *varve_visible_child(struct varve_store *s, struct varve_node 
 int varve_stream_mark(struct varve_store *s, struct varve_node *f);
 /* Makes the DDIR's directory on disk in a place, parents first; mutate held. */
 int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned place);
+/* The same for a part that does not count yet, nor do the directories: see opened.h. */
+int varve_ddir_for_open(struct varve_store *s, struct varve_node *ddir, unsigned place);
 
 /* -- sealed.c -- */
 

@@ -8,6 +8,7 @@
 #include <sys/xattr.h>
 
 #include "store/entry.h"
+#include "store/opened.h"
 #include "store/part.h"
 
 struct varve_node *varve_sdir_ddir_if(struct varve_store *s, struct varve_node *sdir)
@@ -133,7 +134,56 @@ static int bucket_on_disk(struct varve_store *s, struct varve_bucket *b)
 	return 0;
 }
 
-int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned place)
+/* What was made for parts that were only opened counts from now on. */
+static int mean_ddir(struct varve_store *s, struct varve_node *ddir)
+{
+	for (unsigned p = 0; p < VARVE_PLACES_MAX; p++) {
+		cleanup_free char *where = NULL;
+		cleanup_close int fd = -1;
+		int base;
+
+		if (!(ddir->on_disk & (1u << p)))
+			continue;
+		{
+			guard(&s->ns);
+			where = varve_node_where(s, ddir, NULL, p, &base);
+		}
+		fd = where ? varve_openat(base, where, O_RDONLY | O_DIRECTORY, 0) : -ENOMEM;
+		if (fd < 0)
+			return fd;
+		if (fremovexattr(fd, VARVE_XATTR_OPENED) < 0 && errno != ENODATA)
+			return -errno;
+	}
+	guard(&s->ns);
+	ddir->opened = false;
+	return 0;
+}
+
+/* Owner, mode, xattrs and number of a directory that was made just now. */
+static int dress_ddir(struct varve_store *s, int fd, const struct stat *attr, uint64_t ino, const char *tree_path)
+{
+	cleanup_close int skeleton = -1;
+	struct stat st;
+	int r;
+
+	/* Below a directory with setgid it began with that one's group. */
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((attr->st_uid != st.st_uid || attr->st_gid != st.st_gid) &&
+	    fchown(fd, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
+		return -errno;
+	if (tree_path && *tree_path)
+		skeleton = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_DIRECTORY, 0);
+	if (skeleton >= 0) {
+		r = varve_xattrs_copy(skeleton, fd);
+		if (r < 0)
+			return r;
+	}
+	r = varve_ino_write_xattr(fd, ino);
+	return r < 0 ? r : varve_mode_set(fd, attr->st_mode & 07777);
+}
+
+static int ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned place, bool opening)
 {
 	struct varve_node *up;
 	struct stat attr;
@@ -141,15 +191,17 @@ int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned 
 	cleanup_free char *path = NULL;
 	cleanup_free char *where = NULL;
 	cleanup_close int fd = -1;
-	cleanup_close int skeleton = -1;
-	struct stat st;
 	cleanup_free char *tree_path = NULL;
+	bool there, opened;
 	int r;
 
 	{
 		guard(&s->ns);
-		if (ddir->on_disk & (1u << place))
+		there = ddir->on_disk & (1u << place);
+		opened = ddir->opened;
+		if (there && (opening || !opened))
 			return 0;
+		opening = opening && (opened || !ddir->on_disk);
 		up = ddir->parent;
 		if (ddir->sdir && ddir->sdir->linked)
 			tree_path = varve_node_path(ddir->sdir, NULL);
@@ -160,8 +212,10 @@ int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned 
 	where = path ? varve_part_path(s, ddir->bucket, place, path) : NULL;
 	if (!where)
 		return -ENOMEM;
-	r = up ? varve_ddir_on_disk(s, up, place) : bucket_on_disk(s, ddir->bucket);
-	if (r < 0)
+	r = up ? ddir_on_disk(s, up, place, opening) : bucket_on_disk(s, ddir->bucket);
+	if (r == 0 && opened && !opening)
+		r = mean_ddir(s, ddir);
+	if (r < 0 || there)
 		return r;
 	if (!up) {
 		r = varve_mkdir_p(s->open_fd, where, 0700);
@@ -173,27 +227,25 @@ int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned 
 	fd = varve_openat(s->open_fd, where, O_RDONLY | O_DIRECTORY, 0);
 	if (fd < 0)
 		return fd;
-	/* Below a directory with setgid it began with that one's group. */
-	if (fstat(fd, &st) < 0)
-		return -errno;
-	if ((attr.st_uid != st.st_uid || attr.st_gid != st.st_gid) &&
-	    fchown(fd, attr.st_uid, attr.st_gid) < 0 && errno != EPERM)
-		return -errno;
-	if (tree_path && *tree_path)
-		skeleton = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_DIRECTORY, 0);
-	if (skeleton >= 0) {
-		r = varve_xattrs_copy(skeleton, fd);
-		if (r < 0)
-			return r;
-	}
-	r = varve_ino_write_xattr(fd, ino);
+	r = opening ? varve_opened_note(fd) : 0;
 	if (r == 0)
-		r = varve_mode_set(fd, attr.st_mode & 07777);
+		r = dress_ddir(s, fd, &attr, ino, tree_path);
 	if (r < 0)
 		return r;
 	guard(&s->ns);
 	ddir->on_disk |= 1u << place;
+	ddir->opened = opening;
 	return 0;
+}
+
+int varve_ddir_on_disk(struct varve_store *s, struct varve_node *ddir, unsigned place)
+{
+	return ddir_on_disk(s, ddir, place, false);
+}
+
+int varve_ddir_for_open(struct varve_store *s, struct varve_node *ddir, unsigned place)
+{
+	return ddir_on_disk(s, ddir, place, true);
 }
 
 /* Notes the serial on a marker's file. */

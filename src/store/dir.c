@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "store/opened.h"
 #include "store/part.h"
 
 /* -- lookup -- */
@@ -33,7 +34,7 @@ static int lookup_root(struct varve_store *s, const char *name, struct varve_nod
 	}
 	if (!b->root)
 		return varve_sealed_bucket_node(s, b, ret);
-	if (!b->dir_made && !b->carries)
+	if (!varve_opened_bucket(b))
 		return -ENOENT;
 	*ret = varve_node_ref(b->root);
 	return 0;
@@ -219,7 +220,7 @@ static int list_root(struct varve_store *s, struct varve_handle *h)
 		struct varve_bucket *b = s->buckets[i];
 		bool open = b == s->current;
 
-		if (b->dropping || (!open && b->root && !b->dir_made && !b->carries))
+		if (b->dropping || (!open && b->root && !varve_opened_bucket(b)))
 			continue;
 		r = add_dirent(h, b->name, strlen(b->name), open ? VARVE_ID_OPEN_LINK : b->ino,
 				     open ? S_IFLNK : S_IFDIR);

@@ -158,7 +158,7 @@ static void count_open(void *ctx, struct varve_node *n)
 {
 	uint64_t *sum = ctx;
 
-	if (n->kind == VARVE_KIND_FILE && n->has_part) {
+	if (n->kind == VARVE_KIND_FILE && n->has_part && varve_dated_visible(n)) {
 		sum[0]++;
 		sum[1] += varve_content_guess(n);
 	} else if (n->kind == VARVE_KIND_DDIR) {

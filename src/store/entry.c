@@ -6,6 +6,7 @@
 
 #include "store/content.h"
 #include "store/native.h"
+#include "store/opened.h"
 #include "store/part.h"
 
 #define DIR_VALID_NS VARVE_NS_PER_S
@@ -150,9 +151,9 @@ bool varve_dated_visible(const struct varve_node *n)
 	const struct varve_native *nat = n->native;
 
 	if (n->kind != VARVE_KIND_FILE)
-		return n->on_disk != 0;
-	/* A part that only came by, without a byte for this bucket. */
-	if (nat && nat->head && !nat->begun && !nat->late && (nat->end || !nat->by_kernel) &&
+		return n->on_disk != 0 && (!n->opened || varve_opened_holds(n));
+	/* A part that only came by, or was only opened, without a byte for this bucket. */
+	if (nat && (nat->head || nat->opened) && !nat->begun && !nat->late && (nat->end || !nat->by_kernel) &&
 	    varve_content_guess(n) == 0)
 		return false;
 	return n->has_part || (nat && nat->to_link);

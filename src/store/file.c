@@ -10,6 +10,7 @@
 #include "store/content.h"
 #include "store/entry.h"
 #include "store/native.h"
+#include "store/opened.h"
 #include "store/part.h"
 
 uint64_t varve_blocks_of(uint64_t size)
@@ -102,15 +103,32 @@ int varve_file_part(struct varve_store *s, struct varve_node *f, struct varve_pa
 	return open_once(s, f, ret);
 }
 
+/* What its readers were given a number for, as long as it has no part: that becomes the part; referenced. ns held. */
+static struct varve_part *given_part(const struct varve_node *f)
+{
+	struct varve_part *part = f->native && !f->has_part ? f->native->backing_part : NULL;
+
+	return part ? varve_part_ref(part) : NULL;
+}
+
 int varve_file_make_nameless(struct varve_store *s, struct varve_node *f)
 {
-	int fd = openat(s->meta_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-	struct varve_part *part = fd < 0 ? NULL : varve_part_new(fd);
+	struct varve_part *part;
+	int fd;
 
-	if (fd < 0)
-		return -errno;
-	if (!part)
-		return -ENOMEM;
+	guard(&f->lock);
+	{
+		guard(&s->ns);
+		part = given_part(f);
+	}
+	if (!part) {
+		fd = varve_part_unnamed(s->meta_fd);
+		if (fd < 0)
+			return fd;
+		part = varve_part_new(fd);
+		if (!part)
+			return -ENOMEM;
+	}
 	{
 		guard(&s->ns);
 		if (!f->part && f->handles) {
@@ -124,82 +142,116 @@ int varve_file_make_nameless(struct varve_store *s, struct varve_node *f)
 	return 0;
 }
 
-int varve_file_make_part(struct varve_store *s, struct varve_node *f)
+/* The part's file with its name: the one that readers have been given, or a new one. */
+static int make_on_disk(struct varve_store *s, int base, const char *path, const struct varve_part_spec *spec,
+			struct varve_part **part)
 {
-	struct varve_part_spec spec = {.template_fd = -1};
+	int fd;
+
+	/* meta/ has no default ACL: what the stream had is taken from its marker. */
+	if (*part)
+		return varve_part_name((*part)->fd, s->meta_fd, base, path, spec);
+	fd = varve_part_create(s->meta_fd, base, path, spec, NULL, 0);
+	if (fd < 0)
+		return fd;
+	*part = varve_part_new(fd);
+	return *part ? 0 : -ENOMEM;
+}
+
+/* A stream's part is made: mutate and file.lock held. */
+static int make_part(struct varve_store *s, struct varve_node *f, unsigned place, bool opening)
+{
+	struct varve_part_spec spec = {.opened = opening};
+	struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
 	cleanup_close int marker = -1;
 	cleanup_free char *path = NULL;
 	cleanup_free char *tree_path = NULL;
-	struct varve_node *dir;
+	struct varve_part *part;
 	struct stat st;
-	unsigned place;
-	bool waits;
-	int base, fd, r;
+	int base, r;
 
 	{
 		guard(&s->ns);
-		if (f->has_part)
-			return 0;
-		dir = f->parent;
-		if (!f->linked)
-			return -ESTALE;
-		waits = f->native && f->native->to_link;
-		tree_path = varve_tree_where(dir, f->name);
-		path = varve_node_path(f, NULL);
+		/* Before it is there: what can't be had in memory makes nothing on disk. */
+		if (opening && !varve_native_of(f))
+			return -ENOMEM;
+		tree_path = varve_tree_where(f->parent, f->name);
+		path = varve_node_where(s, f, NULL, place, &base);
 		spec.mode = f->attr.st_mode;
 		spec.uid = f->attr.st_uid;
 		spec.gid = f->attr.st_gid;
 		spec.ino = f->ino;
+		times[1] = f->attr.st_mtim;
+		part = given_part(f);
 	}
-	if (!path || !tree_path)
-		return -ENOMEM;
-	if (waits)
-		return varve_carry_link(s, f);
-	place = (unsigned)varve_place_for(s, path);
-	r = varve_ddir_on_disk(s, dir, place);
-	if (r < 0)
-		return r;
-	marker = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+	if (path && tree_path)
+		marker = varve_openat(s->tree_fd, tree_path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
 	spec.template_fd = marker;
-	free(steal_ptr(&path));
+	r = path && tree_path ? make_on_disk(s, base, path, &spec, &part) : -ENOMEM;
+	if (r == 0) {
+		/* Nothing was written yet: an open alone changes no time. */
+		(void)futimens(part->fd, times);
+		r = varve_mode_stat(part->fd, &st);
+	}
+	if (r >= 0) {
+		guard(&s->ns);
+		f->lifted = r > 0;
+		f->has_part = true;
+		f->place = (uint16_t)place;
+		f->attr = st;
+		f->attr.st_ino = f->ino;
+		f->size = 0;
+		f->last = '\n';
+		if (opening)
+			f->native->opened = true;
+		if (f->handles)
+			f->part = varve_part_ref(part);
+		r = 0;
+	}
+	varve_part_unref(part);
+	return r;
+}
+
+static int part_for(struct varve_store *s, struct varve_node *f, bool opening)
+{
+	cleanup_free char *path = NULL;
+	struct varve_node *dir;
+	bool there, waits;
+	unsigned place;
+	int r;
+
 	{
 		guard(&s->ns);
-		path = varve_node_where(s, f, NULL, place, &base);
+		there = f->has_part;
+		if (!there && !f->linked)
+			return -ESTALE;
+		waits = f->native && f->native->to_link;
+		path = there ? NULL : varve_node_path(f, NULL);
+		dir = f->parent;
 	}
+	if (there)
+		return opening ? 0 : varve_opened_mean(s, f);
+	if (waits)
+		return varve_carry_link(s, f);
 	if (!path)
 		return -ENOMEM;
-	/* meta/ has no default ACL: what the stream had is taken from its marker. */
-	fd = varve_part_create(s->meta_fd, base, path, &spec, NULL, 0);
-	if (fd < 0)
-		return fd;
-	{
-		/* Nothing was written yet: an open alone changes no time. */
-		struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}};
-
-		{
-			guard(&s->ns);
-			times[1] = f->attr.st_mtim;
-		}
-		(void)futimens(fd, times);
-	}
-	r = varve_mode_stat(fd, &st);
-	if (r < 0) {
-		(void)close(fd);
+	place = (unsigned)varve_place_for(s, path);
+	r = opening ? varve_ddir_for_open(s, dir, place) : varve_ddir_on_disk(s, dir, place);
+	if (r < 0)
 		return r;
-	}
-	guard(&s->ns);
-	f->lifted = r > 0;
-	f->has_part = true;
-	f->place = (uint16_t)place;
-	f->attr = st;
-	f->attr.st_ino = f->ino;
-	f->size = 0;
-	f->last = '\n';
-	if (f->handles)
-		f->part = varve_part_new(fd);
-	else
-		(void)close(fd);
-	return f->handles && !f->part ? -ENOMEM : 0;
+	/* Against those who are given a number for what is to become the part. */
+	guard(&f->lock);
+	return make_part(s, f, place, opening);
+}
+
+int varve_file_make_part(struct varve_store *s, struct varve_node *f)
+{
+	return part_for(s, f, false);
+}
+
+int varve_file_open_part(struct varve_store *s, struct varve_node *f)
+{
+	return part_for(s, f, true);
 }
 
 struct varve_node *varve_file_newest(struct varve_node *f)
@@ -254,6 +306,26 @@ void varve_file_stat_from(const struct varve_node *f, const struct stat *st, str
 		ret->st_mode = S_IFLNK | 0777;
 }
 
+/* What came late has a part of its own, and changes the file all the same. */
+static void late_stat(struct varve_store *s, const struct varve_node *f, struct stat *ret)
+{
+	struct varve_part *late;
+	struct stat st;
+
+	{
+		guard(&s->ns);
+		/* Of a file that has its end what is in memory says it. */
+		late = f->native && !f->native->end ? f->native->late : NULL;
+		if (late)
+			(void)varve_part_ref(late);
+	}
+	if (late && fstat(late->fd, &st) == 0 &&
+	    (st.st_mtim.tv_sec > ret->st_mtim.tv_sec ||
+	     (st.st_mtim.tv_sec == ret->st_mtim.tv_sec && st.st_mtim.tv_nsec > ret->st_mtim.tv_nsec)))
+		ret->st_mtim = st.st_mtim;
+	varve_part_unref(late);
+}
+
 int varve_file_stat(struct varve_store *s, struct varve_node *f, struct stat *ret)
 {
 	struct varve_part *part;
@@ -276,6 +348,8 @@ int varve_file_stat(struct varve_store *s, struct varve_node *f, struct stat *re
 		varve_file_stat_from(f, &st, ret);
 		ranged = ranged || (f->native && f->native->end);
 	}
+	if (r == 0)
+		late_stat(s, f, ret);
 	if (ranged && r == 0) {
 		uint64_t size = varve_content_size(f, part);
 
@@ -425,7 +499,7 @@ static int prepare_native(struct varve_store *s, const struct varve_handle *h, s
 	}
 	if (make) {
 		guard(&s->mutate);
-		r = varve_file_make_part(s, f);
+		r = varve_file_open_part(s, f);
 		/* On a full disk the write will tell; it may have been removed, or a boundary passed. */
 		if (r < 0)
 			return 0;

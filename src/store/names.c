@@ -10,6 +10,7 @@
 #include "store/carry.h"
 #include "store/file.h"
 #include "store/native.h"
+#include "store/opened.h"
 #include "store/part.h"
 
 /* What a change below parent is answered where it can't be made at all; 0 where it can. mutate and
@@ -476,11 +477,11 @@ int varve_store_unlink(struct varve_store *s, const struct varve_caller *who, ui
 		if (f.n && f.n->has_part && !path)
 			return -ENOMEM;
 	}
-	if (stream.n) {
+	r = f.n ? varve_opened_mean_used(s, f.n) : 0;
+	if (r == 0 && stream.n)
 		r = varve_stream_unmake(s, stream.n);
-		if (r < 0)
-			return r;
-	}
+	if (r < 0)
+		return r;
 	if (path) {
 		/* Whoever has it open keeps it: the descriptor must be there before the name goes. */
 		if (unlinkat(base, path, 0) < 0 && errno != ENOENT)

@@ -186,12 +186,30 @@ bool varve_native_is_on(const struct varve_store *s)
 	return s->kernel.register_part && is_wanted(s) && !atomic_load(&s->kernel_off);
 }
 
-/* Whether the node's first open may get a number: see native.h; ns held. */
+/* Whether the node's first open may get a number, for f's part, or for the one that it is to have: see native.h; ns
+ * held. */
 static bool may_begin(struct varve_store *s, const struct varve_node *n, const struct varve_node *f,
 		      const struct varve_part *part)
 {
-	return varve_native_is_on(s) && part && n == f && f->kind == VARVE_KIND_FILE && f->bucket && f->bucket == s->current && f->linked &&
-	       !f->succ && f->part == part && !(f->native && (f->native->head || f->native->end));
+	return varve_native_is_on(s) && n == f && f->kind == VARVE_KIND_FILE && f->bucket && f->bucket == s->current &&
+	       f->linked && !f->succ && (f->has_part ? part && f->part == part : true) &&
+	       !(f->native && (f->native->head || f->native->end));
+}
+
+/* A stream that nothing was written to has no part; what its readers get a number for becomes its part with the first
+ * writer, so that their number and the writer's are one. n's file.lock held: no part is made meanwhile. NULL: there is a
+ * part, or none can be had. */
+static struct varve_part *part_to_be(struct varve_store *s, const struct varve_node *n, const struct varve_node *f)
+{
+	int fd;
+
+	{
+		guard(&s->ns);
+		if (f->has_part || !may_begin(s, n, f, NULL) || (n->native && n->native->backed))
+			return NULL;
+	}
+	fd = varve_part_unnamed(s->meta_fd);
+	return fd < 0 ? NULL : varve_part_new(fd);
 }
 
 static int register_part(struct varve_store *s, const struct varve_part *part)
@@ -213,9 +231,9 @@ static int64_t monotonic_ns(void)
 	return (int64_t)t.tv_sec * VARVE_NS_PER_S + t.tv_nsec;
 }
 
-/* An answer without a number that the kernel sees only after one with a number is EIO to whoever waits for it (a reader
- * of a stream that nothing was written to yet, in the moment of its first append): such answers get time to
- * arrive before the first number is given. n's file.lock held. */
+/* An answer without a number that the kernel sees only after one with a number is EIO to whoever waits for it. All opens
+ * get the number; but where none could be had (the disk was full, there were too many) such answers get time to arrive
+ * before the first number is given. n's file.lock held. */
 static void let_answers_arrive(struct varve_store *s, struct varve_node *n, const struct varve_node *f,
 			       const struct varve_part *part)
 {
@@ -232,9 +250,34 @@ static void let_answers_arrive(struct varve_store *s, struct varve_node *n, cons
 		(void)nanosleep(&wait, NULL);
 }
 
+/* The part could not be registered: what count_open counted is taken back. n's file.lock held. */
+static void take_back(struct varve_store *s, struct varve_handle *h, struct varve_native *nat, struct varve_part *part,
+		      bool pure, bool was_by_kernel)
+{
+	{
+		guard(&s->ns);
+		nat->backed--;
+		h->backed = false;
+		if (h->readable)
+			nat->mappable--;
+		if (pure) {
+			part->kernel_writers--;
+			nat->by_kernel = was_by_kernel;
+		}
+		nat->backing_part = NULL;
+		nat->direct_ns = monotonic_ns();
+	}
+	if (pure) {
+		varve_part_unref(h->kernel_part);
+		h->kernel_part = NULL;
+	}
+	varve_part_unref(part);
+}
+
 void varve_native_open(struct varve_store *s, struct varve_handle *h, struct varve_node *n,
 		       struct varve_node *f, struct varve_part *part, struct varve_opened *ret)
 {
+	struct varve_part *to_be = NULL;
 	bool pure = is_pure(h), was;
 	struct varve_native *nat;
 	int id;
@@ -246,55 +289,45 @@ void varve_native_open(struct varve_store *s, struct varve_handle *h, struct var
 	/* Against other opens of the node, and so that a boundary sees either all of it or nothing. */
 	guard(&n->lock);
 	let_answers_arrive(s, n, f, part);
+	if (!part)
+		part = to_be = part_to_be(s, n, f);
 	{
 		guard(&s->ns);
 		nat = n->native;
 		if (nat && nat->backed) {
-			pure = pure && may_begin(s, n, f, part) && part == nat->backing_part;
+			pure = pure && part && may_begin(s, n, f, part) && part == nat->backing_part;
 			count_open(h, n, part, pure);
 			ret->backing = nat->backing;
 			ret->direct_io = !pure;
 			return;
 		}
-		if (!may_begin(s, n, f, part)) {
+		if (!part || !may_begin(s, n, f, part)) {
 			if (varve_native_is_on(s) && n == f && f->kind == VARVE_KIND_FILE && varve_native_of(n))
 				n->native->direct_ns = monotonic_ns();
-			return;
+			goto out;
 		}
 		nat = varve_native_of(n);
 		if (!nat)
-			return;
+			goto out;
+		pure = pure && !to_be;
 		was = nat->by_kernel;
 		/* Before the kernel can write: a boundary in this moment carries the part. */
 		count_open(h, n, part, pure);
 		nat->backing_part = varve_part_ref(part);
 	}
 	id = register_part(s, part);
-	{
+	if (id > 0) {
 		guard(&s->ns);
-		if (id > 0) {
-			nat->backing = id;
-			ret->backing = id;
-			ret->direct_io = !pure;
-			return;
-		}
-		nat->backed--;
-		h->backed = false;
-		if (h->readable)
-			nat->mappable--;
-		if (pure) {
-			part->kernel_writers--;
-			nat->by_kernel = was;
-		}
-		nat->backing_part = NULL;
+		nat->backing = id;
+		ret->backing = id;
+		ret->direct_io = !pure;
+		goto out;
 	}
-	if (pure) {
-		varve_part_unref(h->kernel_part);
-		h->kernel_part = NULL;
-	}
-	varve_part_unref(part);
+	take_back(s, h, nat, part, pure, was);
 	if (id != -EMFILE && id != -ENFILE && id != -ENOMEM)
 		varve_store_kernel_off(s, strerror(-id));
+out:
+	varve_part_unref(to_be);
 }
 
 void varve_native_settle(struct varve_store *s, struct varve_node *f)

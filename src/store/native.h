@@ -6,7 +6,9 @@
  * with a backing number must be opened with that number until the last of those is closed. So it is decided
  * per node: where passthrough is on and the file's bytes begin where its part's do, the first open gets the
  * number and all share it; a write-only O_APPEND open writes by the kernel, all others are direct (reads and
- * writes come to the store). In all other cases opens are direct, without a number.
+ * writes come to the store). Where there is no part yet, an appender's open makes it (opened.h), and any other's gets the
+ * number of an empty file without a name, which becomes the part. In all other cases opens are direct, without a
+ * number.
  */
 #pragma once
 

@@ -8,6 +8,8 @@
 #include <sys/uio.h>
 #include <sys/xattr.h>
 
+#include "store/opened.h"
+
 struct varve_part *varve_part_new(int fd)
 {
 	struct varve_part *p = malloc(sizeof(*p));
@@ -176,6 +178,8 @@ static int dress(int fd, int make_dirfd, const struct varve_part_spec *spec)
 	if (spec->is_link && fsetxattr(fd, VARVE_XATTR_TYPE, "l", 1, 0) < 0)
 		return -errno;
 	r = varve_ino_write_xattr(fd, spec->ino);
+	if (r == 0 && spec->opened)
+		r = varve_opened_note(fd);
 	if (r == 0 && spec->template_fd >= 0)
 		r = varve_xattrs_copy(spec->template_fd, fd);
 	if (r < 0)
@@ -201,6 +205,20 @@ int varve_part_link(int fd, int dirfd, const char *path)
 	(void)snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
 	return linkat(AT_FDCWD, proc, into, slash ? slash + 1 : path, AT_SYMLINK_FOLLOW) < 0 ? -errno
 											     : 0;
+}
+
+int varve_part_unnamed(int make_dirfd)
+{
+	int fd = openat(make_dirfd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int varve_part_name(int fd, int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec)
+{
+	int r = dress(fd, make_dirfd, spec);
+
+	return r < 0 ? r : varve_part_link(fd, dirfd, path);
 }
 
 int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,

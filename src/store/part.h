@@ -28,6 +28,7 @@ struct varve_part_spec {
 	gid_t gid;
 	uint64_t ino;
 	bool is_link;
+	bool opened;	 /* it does not count yet: see opened.h */
 	int template_fd; /* a file whose ACLs and xattrs it takes, or -1 */
 };
 
@@ -35,6 +36,13 @@ struct varve_part_spec {
  * then linked as dirfd/path). -EEXIST when the name is there. Returns the descriptor. */
 int varve_part_create(int make_dirfd, int dirfd, const char *path, const struct varve_part_spec *spec,
 		      const void *content, size_t len) varve_must_check;
+
+/* An empty file without a name (O_TMPFILE in make_dirfd), that varve_part_name may make a part of later. Returns the
+ * descriptor, or -errno. */
+int varve_part_unnamed(int make_dirfd) varve_must_check;
+/* Makes a complete part of it, as varve_part_create does of a new file; 0 or -errno. */
+int varve_part_name(int fd, int make_dirfd, int dirfd, const char *path,
+		    const struct varve_part_spec *spec) varve_must_check;
 
 /* Gives an unnamed file (O_TMPFILE) its name, dirfd/path, never through a symbolic link. -EEXIST. */
 int varve_part_link(int fd, int dirfd, const char *path) varve_must_check;

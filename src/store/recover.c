@@ -17,6 +17,7 @@
 #include "store/entry.h"
 #include "store/file.h"
 #include "store/native.h"
+#include "store/opened.h"
 #include "store/part.h"
 #include "store/trash.h"
 
@@ -66,6 +67,7 @@ struct noted {
 	const struct varve_range *range; /* what the range record tells of it, or NULL */
 	bool is_link;
 	bool lifted;
+	bool opened; /* it does not count yet, see opened.h */
 	struct stat attr; /* with the mode that is shown */
 };
 
@@ -93,6 +95,7 @@ static int read_noted(struct varve_store *s, const struct varve_bucket *b, int d
 	if (r < 0)
 		return r;
 	ret->lifted = r > 0;
+	ret->opened = varve_opened_is_noted(fd);
 	r = varve_ino_read_xattr(fd, &ret->ino);
 	ret->number = ret->ino;
 	ret->range = r == 0 && !is_dir && b ? varve_carry_entry(s, b->name, ret->number) : NULL;
@@ -110,6 +113,13 @@ static int read_noted(struct varve_store *s, const struct varve_bucket *b, int d
 	/* Put there by hand, or the number of a directory that .staging/ gave to the skeleton. */
 	r = varve_ino_next(s, &ret->ino);
 	return r < 0 ? r : varve_ino_write_xattr(fd, ret->ino);
+}
+
+static bool is_opened(int dir_fd, const char *name)
+{
+	cleanup_close int fd = varve_openat(dir_fd, name, O_RDONLY | O_DIRECTORY, 0);
+
+	return fd >= 0 && varve_opened_is_noted(fd);
 }
 
 static int load_dir(struct loading *l, int dir_fd, const char *name);
@@ -146,7 +156,16 @@ static void fill_loaded(struct loading *l, struct varve_node *n, const struct st
 	n->is_link = noted->is_link;
 	if (noted->is_link)
 		n->attr.st_mode = S_IFLNK | 0777;
+	if (noted->opened && l->b && varve_native_of(n))
+		n->native->opened = true;
 	varve_file_count(l->s, n, (uint64_t)st->st_blocks * 512);
+}
+
+/* A directory of another tablet is there for the same path; it counts if one of them does. */
+static void note_place(struct varve_node *n, unsigned place, bool opened)
+{
+	n->opened = opened && (n->opened || !n->on_disk);
+	n->on_disk |= 1u << place;
 }
 
 static int load_file(struct loading *l, int dir_fd, const char *name, const struct stat *st)
@@ -205,8 +224,11 @@ static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *
 			r = add_loaded(l, name, &noted.attr, noted.ino, kind, &n);
 		if (r < 0)
 			return varve_err_wrap(l->err, r, "'%s'", name);
+	} else {
+		noted.opened = is_opened(dir_fd, name);
 	}
-	n->on_disk |= l->b ? 1u << l->place : 0;
+	if (l->b)
+		note_place(n, l->place, noted.opened);
 	l->dir = n;
 	r = load_dir(l, dir_fd, name);
 	l->dir = up;
@@ -234,7 +256,7 @@ static int load_tablet(void *ctx, int dir_fd, const char *name, const struct sta
 	if (place < 0)
 		return place;
 	l->place = (unsigned)place;
-	l->dir->on_disk |= 1u << l->place;
+	note_place(l->dir, l->place, is_opened(dir_fd, name));
 	return load_dir(l, dir_fd, name);
 }
 

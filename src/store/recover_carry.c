@@ -60,6 +60,9 @@ static void check_leftover(void *ctx, struct varve_node *n)
 		varve_node_each(n, check_leftover, ctx);
 		return;
 	}
+	/* What only came by, or was only opened, was not sealed, and is nobody's. */
+	if (!varve_dated_visible(n))
+		return;
 	path = varve_node_path(n, NULL);
 	known = path && sealed_size(lo, path, &sealed) == 0;
 	has = varve_content_guess(n);

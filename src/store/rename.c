@@ -202,8 +202,7 @@ static int move_file(struct varve_store *s, struct move *m)
 	int from_fd, to_fd, r = 0;
 	unsigned place;
 
-	if (!m->node->has_part)
-		r = varve_file_make_part(s, m->node);
+	r = m->node->bucket ? varve_file_make_part(s, m->node) : 0;
 	if (r < 0)
 		return r;
 	{
@@ -253,7 +252,7 @@ static void see_file(void *ctx, struct varve_node *n)
 	struct emptiness *e = ctx;
 
 	/* In the current bucket a stream's file is seen before it holds anything. */
-	if (n->kind == VARVE_KIND_FILE && (n->has_part || n->bucket == e->s->current))
+	if (n->kind == VARVE_KIND_FILE && (n->bucket == e->s->current || varve_dated_visible(n)))
 		e->files = true;
 }
 
@@ -297,12 +296,21 @@ static int move_ddir_on_disk(struct varve_store *s, struct varve_node *d, struct
 {
 	struct varve_node *up = d->parent;
 	uint32_t done = 0;
+	bool counts;
 	int r = 0;
 
+	{
+		guard(&s->ns);
+		counts = varve_dated_visible(d);
+	}
 	/* What may need room comes first. */
 	for (unsigned p = 0; r == 0 && p < 32; p++)
-		if (d->on_disk & (1u << p))
-			r = varve_ddir_on_disk(s, to, p);
+		if (d->on_disk & (1u << p)) {
+			/* Where it was is there also when it has gone. */
+			r = counts ? varve_ddir_on_disk(s, up, p) : 0;
+			if (r == 0)
+				r = counts ? varve_ddir_on_disk(s, to, p) : varve_ddir_for_open(s, to, p);
+		}
 	for (unsigned p = 0; r == 0 && p < 32; p++) {
 		if (!(d->on_disk & (1u << p)))
 			continue;

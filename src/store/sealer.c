@@ -26,6 +26,7 @@
 #include "store/file.h"
 #include "store/part.h"
 #include "store/seal.h"
+#include "store/xattrs.h"
 
 #define RETRY_NS (INT64_C(5) * VARVE_NS_PER_S)
 
@@ -34,6 +35,7 @@ struct item {
 	char *path;
 	struct varve_node *node; /* referenced */
 	uint32_t places;	 /* bit p: it is in place p */
+	bool doubtful;		 /* seems to hold nothing: looked at again, see collect */
 	uint32_t tab, member;	 /* once committed: where it is found first */
 	bool found;
 	struct stat attr; /* as the segment has it */
@@ -46,6 +48,7 @@ struct items {
 	size_t n, size;
 	unsigned place; /* the one being sealed */
 	struct varve_seal_dress dress; /* of the item being sealed */
+	unsigned char *dress_xattrs;   /* dress.xattrs, where they are not the node's */
 	size_t *of_place;
 	size_t n_of_place;
 	int r;
@@ -60,6 +63,7 @@ static void items_done(struct items *it)
 	}
 	free(it->list);
 	free(it->of_place);
+	free(it->dress_xattrs);
 }
 
 static int add_item(struct items *it, struct varve_node *n)
@@ -78,13 +82,71 @@ static int add_item(struct items *it, struct varve_node *n)
 	return it->list[it->n++].path ? 0 : -ENOMEM;
 }
 
-/* Breadth first: the list is the queue. */
+/* Breadth first: the list is the queue. A part that is taken to hold nothing is looked at before it goes. */
 static void collect_one(void *ctx, struct varve_node *n)
 {
 	struct items *it = ctx;
+	bool visible = varve_dated_visible(n);
 
-	if (it->r == 0 && varve_dated_visible(n))
-		it->r = add_item(it, n);
+	if (it->r < 0 || !(visible || n->has_part || (n->kind == VARVE_KIND_DDIR && n->on_disk)))
+		return;
+	it->r = add_item(it, n);
+	if (it->r == 0)
+		it->list[it->n - 1].doubtful = !visible;
+}
+
+/* Whether a part that was only opened, or only came by, holds something all the same: 1, 0 or -errno. */
+static int holds_bytes(struct items *it, struct item *m)
+{
+	struct varve_node *f = m->node;
+	cleanup_free char *path = varve_part_path(it->s, it->b, f->place, m->path);
+	uint64_t head = 0, end;
+	struct stat st;
+	bool pending;
+
+	if (!path)
+		return -ENOMEM;
+	if (fstatat(it->s->open_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	guard(&f->lock);
+	guard(&it->s->ns);
+	if (f->native && f->native->head)
+		head = varve_mark_at(f->native->head, &pending);
+	end = f->native && f->native->end ? varve_mark_at(f->native->end, &pending) : (uint64_t)st.st_size;
+	if (end <= head)
+		return 0;
+	f->size = (uint64_t)st.st_size;
+	f->last = -1;
+	return 1;
+}
+
+/* Leaves those in the list that are there; a folder if anything below it is. */
+static int settle_doubts(struct items *it)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < it->n; i++) {
+		int r = it->list[i].doubtful && it->list[i].node->kind == VARVE_KIND_FILE
+				? holds_bytes(it, &it->list[i]) : 0;
+
+		if (r < 0)
+			return r;
+		if (r > 0)
+			it->list[i].doubtful = false;
+	}
+	guard(&it->s->ns);
+	for (size_t i = 0; i < it->n; i++) {
+		struct item m = it->list[i];
+
+		if (m.doubtful && !varve_dated_visible(m.node)) {
+			free(m.path);
+			varve_node_unref(it->s, m.node);
+			continue;
+		}
+		it->list[kept++] = m;
+	}
+	it->n = kept;
+	return 0;
 }
 
 static int by_path(const void *a, const void *b)
@@ -107,11 +169,40 @@ static int collect(struct items *it)
 			varve_node_each(it->list[i].node, collect_one, it);
 	}
 	if (it->r == 0)
+		it->r = settle_doubts(it);
+	if (it->r == 0)
 		qsort(it->list, it->n, sizeof(*it->list), by_path);
 	return it->r;
 }
 
 /* -- making the segments -- */
+
+/* What such a file wears: what it had at the boundary, or what its part has. */
+static int dress_item(struct items *it, struct varve_node *f, int fd)
+{
+	const struct varve_native *nat = f->native;
+	struct varve_seal_dress *d = &it->dress;
+	struct stat st;
+	int r;
+
+	if (nat->end)
+		*d = (struct varve_seal_dress){.xattrs = nat->xattrs, .xattrs_len = nat->xattrs_len};
+	else
+		*d = (struct varve_seal_dress){.xattrs = NULL};
+	r = varve_file_stat(it->s, f, &st);
+	if (r < 0)
+		return r;
+	d->mode = st.st_mode & 07777;
+	d->uid = st.st_uid;
+	d->gid = st.st_gid;
+	d->mtime_ns = (int64_t)st.st_mtim.tv_sec * VARVE_NS_PER_S + st.st_mtim.tv_nsec;
+	if (nat->end)
+		return 0;
+	free(steal_ptr(&it->dress_xattrs));
+	r = varve_xattrs_pack(fd, &it->dress_xattrs, &d->xattrs_len);
+	d->xattrs = it->dress_xattrs;
+	return r;
+}
 
 /* A file that is not simply its part: the range of it, as it was at the boundary, and what came late. */
 static int ranged_item(struct items *it, struct varve_node *f, struct varve_seal_item *ret)
@@ -119,17 +210,14 @@ static int ranged_item(struct items *it, struct varve_node *f, struct varve_seal
 	const struct varve_native *nat = f->native;
 	struct varve_part part = {.fd = ret->fd};
 	struct varve_content c;
+	int r;
 
 	if (!nat->head && !nat->end && !nat->late)
 		return 0;
-	if (nat->end) {
-		it->dress = (struct varve_seal_dress){
-			.mode = f->attr.st_mode & 07777, .uid = f->attr.st_uid, .gid = f->attr.st_gid,
-			.mtime_ns = (int64_t)f->attr.st_mtim.tv_sec * VARVE_NS_PER_S +
-				    f->attr.st_mtim.tv_nsec,
-			.xattrs = nat->xattrs, .xattrs_len = nat->xattrs_len};
-		ret->dress = &it->dress;
-	}
+	r = dress_item(it, f, ret->fd);
+	if (r < 0)
+		return r;
+	ret->dress = &it->dress;
 	{
 		guard(&f->lock);
 		varve_content_now(f, &part, &c);

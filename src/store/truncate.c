@@ -8,6 +8,7 @@
 #include "base/sys.h"
 #include "store/carry.h"
 #include "store/content.h"
+#include "store/opened.h"
 #include "store/part.h"
 
 #define PUNCH_STEP (UINT64_C(64) << 20)
@@ -109,6 +110,12 @@ static bool is_between(struct varve_store *s, const struct varve_node *f)
 	return f->native && f->native->end && f->bucket == s->current && !f->succ && f->linked;
 }
 
+static bool is_opened(struct varve_store *s, const struct varve_node *f)
+{
+	guard(&s->ns);
+	return f->linked && (f->parent->opened || (f->native && f->native->opened));
+}
+
 static int truncate_once(struct varve_store *s, struct varve_node *f, uint64_t size)
 {
 	struct varve_part *part;
@@ -136,6 +143,15 @@ static int truncate_once(struct varve_store *s, struct varve_node *f, uint64_t s
 		current = b == s->current;
 	}
 	now = varve_content_size(f, part);
+	/* What held something is there, also when it holds nothing. */
+	if (b && current && size == 0 && now != 0 && is_opened(s, f)) {
+		guard(&s->mutate);
+		r = varve_opened_mean_used(s, f);
+	}
+	if (r < 0) {
+		varve_part_unref(part);
+		return r;
+	}
 	if (b && s->policy.worm && size == 0 && now != 0) {
 		r = -EPERM;
 	} else if (b && !current && !f->nameless && size != now) {

@@ -25,6 +25,10 @@ class File:
         self.linked = True
         self.succ = None      # where its writers go on, in a later bucket
         self.late = 0         # bytes that finished a line after the boundary
+        self.carried = False  # its part went on over the boundary with what the kernel writes to
+        self.settled = False  # carried, and the boundary after that has come: its line stays as it is
+        self.over = None      # the older file whose part it has
+        self.behind = bytearray()  # came by the dated path while a line was unfinished: shown behind it
         self.appended = False # a writer opened it with O_APPEND: goes on at once, like a stream
         self.stuck = False    # its path was taken by something else: no successor
         self.sealed = False
@@ -89,6 +93,7 @@ class Handle:
         self.from_start, self.wrote = not f.data, False
         self.whole = bool(flags & (os.O_EXCL | os.O_TRUNC))
         self.fd = -1
+        self.kernel = False         # the kernel writes to the part through it
 
     def moves(self):
         return self.writable and not self.dated
@@ -122,12 +127,14 @@ def files_below(d):
 
 
 class Model:
-    def __init__(self, first):
+    def __init__(self, first, passes=False):
+        self.passes = passes  # write-only appends go from the kernel to the part
         self.skel = Dir("current", 0o755)
         self.staging = Dir("staging", 0o755)
         self.buckets = {}     # by name: all that can be seen, and the current one
         self.dropped = {}     # by name: in the trash
         self.handles = []
+        self.waiting = []     # files with something behind an unfinished line
         self.cur = self.buckets[first] = Bucket(first)
         self.skel.sdir = None
 
@@ -274,6 +281,7 @@ class Model:
 
     def open_file(self, f, flags, dated):
         write = flags & os.O_ACCMODE != os.O_RDONLY
+        node = f
         if write and not dated:
             f = f.newest()
         if f.link is not None:
@@ -291,6 +299,8 @@ class Model:
                 return e, None
         h.next = len(f.data)
         h.from_start = not f.data
+        h.kernel = (self.passes and h.append and not h.readable and not dated and f is node and f.linked
+                    and f.bucket is self.cur and not f.over)
         self.handles.append(h)
         return 0, h
 
@@ -303,6 +313,7 @@ class Model:
 
     def close(self, h):
         self.handles.remove(h)
+        self.end_lines()
 
     def truncate_file(self, f, size):
         if f.sealed:
@@ -359,6 +370,7 @@ class Model:
             n, e = len(data), 0
         else:
             n, e = self.append(h, data, at)
+        self.end_lines()
         if n:
             h.next = at + n
             h.wrote = True
@@ -386,8 +398,21 @@ class Model:
             if succ and (shut or not f.part):
                 h.file = succ
                 continue
-            self.make_part(f)
             n = len(data) - done
+            if f.over and self.line_is_open(f.over):
+                # One part: whoever writes behind the unfinished line goes on with it.
+                n = self.line_rest(f.over, data[done:])
+                f.over.late += n
+                f.over.data += data[done:done + n]
+                f.over.mtime = None
+                done += n
+                continue
+            self.make_part(f)
+            if h.dated and (f.behind or self.line_is_open(f)):
+                f.behind += data[done:]
+                f.mtime = None
+                self.waiting.append(f)
+                return len(data), 0
             if succ:
                 n = self.line_rest(f, data[done:])
                 f.late += n
@@ -413,10 +438,23 @@ class Model:
         h.next = size
         return True
 
+    def line_is_open(self, f):
+        """Whether writers that went on over the boundary may still finish f's last line."""
+        return ((f.succ or f.carried) and not f.settled and f.part and not f.sealed and not (f.bucket.shut and f.linked)
+                and f.late < LINE_MAX and f.data and not f.data.endswith(b"\n")
+                and (f.carried or any(f in (h.file, h.opened) for h in self.handles)))
+
+    def end_lines(self):
+        """Shows what came behind lines that are finished, or that nobody can finish any more."""
+        for f in [f for f in self.waiting if not self.line_is_open(f)]:
+            f.data += f.behind
+            f.behind = bytearray()
+            self.waiting.remove(f)
+
     @staticmethod
     def line_rest(f, data):
         """How much of data still belongs to the line that the boundary found unfinished."""
-        if not f.data or f.data.endswith(b"\n"):
+        if f.settled or not f.data or f.data.endswith(b"\n"):
             return 0
         data = data[:LINE_MAX - f.late]
         nl = data.find(b"\n")
@@ -672,15 +710,24 @@ class Model:
         held = [h.file.newest() for h in self.handles if h.moves()]
         follow = [f for f in held if f.bucket is a and f.linked and (f.appended or self.marker(f))]
         places = [(f, self.skel if f.dir is a.root else f.dir.sdir) for f in follow]
+        # What the boundary before found unfinished has had its time.
+        for b in self.buckets.values():
+            for f in files_below(b.root):
+                f.settled = f.settled or f.carried
+                f.carried = False
+        written = [h.file.newest() for h in self.handles if h.kernel]
         a.state = "closing"
         self.cur = self.buckets[name] = Bucket(name)
         for f, s in places:
             if not f.succ:
                 f.succ = self.successor(s, f)
+                if f in written and f.succ:
+                    f.carried, f.succ.over = True, f
         # Who did not write in a whole window has no line to finish in it.
         for h in self.handles:
             if h.file.succ:
                 h.file.succ = h.file.newest()
+        self.end_lines()
 
     def shut(self, b):
         """No more bytes come into b: what still holds one of its files goes on as a stream."""
@@ -738,6 +785,7 @@ class Model:
         self.shut(b)
         self.prune(b.root)
         b.state = "sealed"
+        self.end_lines()
         if not b.root.children:
             b.state = "dropped"
             del self.buckets[b.name]
@@ -751,6 +799,7 @@ class Model:
             self.shut(b)
         b.was = b.state
         b.state, b.when = "dropped", when
+        self.end_lines()
         del self.buckets[b.name]
         self.dropped[b.name] = b
         return 0
@@ -767,6 +816,7 @@ class Model:
         """The daemon ends and starts again; nothing is held. next_name: of the bucket that is open
         then, when a boundary passed meanwhile."""
         self.handles = []
+        self.end_lines()
         if next_name:
             self.boundary(next_name)
         for b in [b for b in self.buckets.values() if b.state == "closing"]:

@@ -56,7 +56,7 @@ class Run(Compare):
         self.control = t.path("fusectl")
         os.mkdir(self.control)
         t.run(["mount", "-t", "fusectl", "none", self.control])
-        self.model = Model(os.fsencode(self.m.open_name()))
+        self.model = Model(os.fsencode(self.m.open_name()), self.m.passes())
         self.mounted()
         self.put(PROBE, APPEND | os.O_CREAT)
         weighted = [(w, n[3:]) for n, w in OPERATIONS.items()]

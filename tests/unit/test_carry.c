@@ -40,7 +40,8 @@ START_TEST(test_first_open_decides)
 }
 END_TEST
 
-/* The kernel must have seen an answer without a number before it gets one with a number of the same inode. */
+/* Where no number could be had the kernel must have seen the answer without one before it gets one with a number of the
+ * same inode. */
 START_TEST(test_answers_arrive_in_order)
 {
 	struct timespec begin, end;
@@ -48,6 +49,7 @@ START_TEST(test_answers_arrive_in_order)
 
 	t_append(t, "current/x", "one\n");
 	t_boundary(t);
+	kernel.refuse = -EMFILE;
 	r = t_file_open(t, "current/x", O_RDONLY);
 	ck_assert_int_eq(r.how.backing, 0);
 	(void)clock_gettime(CLOCK_MONOTONIC, &begin);
