@@ -204,6 +204,24 @@ static int count_orphans(struct varve_store *s)
 	return 0;
 }
 
+/* Who outlived the daemon may still finish the line that he is at: its bucket has the grace that a boundary gives. */
+static void give_grace(struct varve_store *s)
+{
+	guard(&s->ns);
+	const int64_t now = varve_believed_now(s);
+
+	for (struct varve_node *f = s->ranged; f; f = f->native->next_ranged) {
+		const struct varve_node *newer = f->native->after;
+		struct varve_bucket *b = f->bucket;
+		bool pending = false;
+
+		if (f->native->end && b->state == VARVE_BUCKET_CLOSING)
+			(void)varve_mark_at(f->native->end, &pending);
+		if (pending && newer && varve_native_is_written(newer))
+			b->grace_end_ns = now + varve_policy_grace(&s->policy, b->end_ns - b->start_ns);
+	}
+}
+
 int varve_recover_carried(struct varve_store *s, struct varve_err *err)
 {
 	int r = 0;
@@ -222,5 +240,6 @@ int varve_recover_carried(struct varve_store *s, struct varve_err *err)
 	}
 	if (r < 0)
 		return varve_err_wrap(err, r, "carried parts");
+	give_grace(s);
 	return recover_leftovers(s, err);
 }

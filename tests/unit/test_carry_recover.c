@@ -449,6 +449,41 @@ START_TEST(test_crash_at_a_seal)
 }
 END_TEST
 
+/* A line that is unfinished when the store is opened anew may still be finished, by who outlived the daemon, as long as a
+ * grace lasts; where nobody can, its bucket is sealed at once. The boundary was before the end of the daemon, or
+ * meanwhile. */
+START_TEST(test_line_is_finished_later)
+{
+	bool before = _i & 1, orphan = _i & 2;
+	struct kfile k = k_native("current/x");
+	int held;
+
+	k_puts(&k, "1\nbegun, ");
+	if (before)
+		t_boundary(t);
+	held = hold_part(A, "x");
+	k_close(&k);
+	t_crash(t);
+	/* The folder is a copy now. */
+	(void)close(held);
+	held = orphan ? hold_part(A, "x") : -1;
+	if (!before)
+		t_pass(t, T_HOUR);
+	open_store(t);
+	ck_assert_int_eq(t_find(t, A)->grace_end_ns > t_now(t), orphan);
+	if (orphan) {
+		t_expect(t, A "/x", "1\nbegun, ");
+		put_fd(held, "ended\n2\n");
+		t_expect(t, A "/x", "1\nbegun, ended\n");
+		t_expect(t, "current/x", "2\n");
+		(void)close(held);
+	}
+	t_seal(t);
+	t_expect(t, A "/x", orphan ? "1\nbegun, ended\n" : "1\nbegun, ");
+	t_expect(t, "current/x", orphan ? "2\n" : "");
+}
+END_TEST
+
 static Suite *make_suite(void)
 {
 	Suite *s = suite_create("carry_recover");
@@ -458,6 +493,7 @@ static Suite *make_suite(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, test_remount, 0, 32);
 	tcase_add_loop_test(c, test_remount_in_a_line, 0, 3);
+	tcase_add_loop_test(c, test_line_is_finished_later, 0, 4);
 	tcase_add_loop_test(c, test_no_record, 0, 2);
 	tcase_add_test(c, test_later_version);
 	tcase_add_loop_test(c, test_shorter_part, 0, 5);
