@@ -152,8 +152,8 @@ def test_windows_without_a_daemon(t):
         x.again(b"up %d\n" % i)
         x.check(f"after start {i}")
         if i == 0 and passes:
-            # Its grace is over, too, and with it the time in which its last line can be ended.
-            eq(m.history("x")[0], (a, b"1\ndown 0\nstill down 0, "), "the bucket of before")
+            # Who was within a line when the daemon came back could still end it.
+            eq(m.history("x")[0], (a, b"1\ndown 0\nstill down 0, up 0\n"), "the bucket of before")
         x.write(b"and on %d\n" % i)
         x.check(f"with a line more after start {i}")
         m.next()
