@@ -580,6 +580,8 @@ int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 
 		/* An empty stream gets its part now, so that the kernel can write to it. */
 		r = prepare_native(s, h, n.n, f, &now);
+		if (!now)
+			varve_pause_point("open.without_part");
 		if (r == 0)
 			varve_native_open(s, h, n.n, f, now, ret);
 		varve_part_unref(now);

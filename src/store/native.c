@@ -197,17 +197,22 @@ static bool may_begin(struct varve_store *s, const struct varve_node *n, const s
 }
 
 /* A stream that nothing was written to has no part; what its readers get a number for becomes its part with the first
- * writer, so that their number and the writer's are one. n's file.lock held: no part is made meanwhile. NULL: there is a
- * part, or none can be had. */
-static struct varve_part *part_to_be(struct varve_store *s, const struct varve_node *n, const struct varve_node *f)
+ * writer, so that their number and the writer's are one. Who came before the part was made, and finds it made, has that.
+ * n's file.lock held: no part is made meanwhile. NULL: none can be had. */
+static struct varve_part *part_to_be(struct varve_store *s, const struct varve_node *n, struct varve_node *f)
 {
+	struct varve_part *part;
+	bool made;
 	int fd;
 
 	{
 		guard(&s->ns);
-		if (f->has_part || !may_begin(s, n, f, NULL) || (n->native && n->native->backed))
+		if (n != f || (n->native && n->native->backed) || !(f->has_part || may_begin(s, n, f, NULL)))
 			return NULL;
+		made = f->has_part;
 	}
+	if (made)
+		return varve_file_part_named(s, f, &part) < 0 ? NULL : part;
 	fd = varve_part_unnamed(s->meta_fd);
 	return fd < 0 ? NULL : varve_part_new(fd);
 }
@@ -299,7 +304,7 @@ void varve_native_open(struct varve_store *s, struct varve_handle *h, struct var
 			count_open(h, n, part, pure);
 			ret->backing = nat->backing;
 			ret->direct_io = !pure;
-			return;
+			goto out;
 		}
 		if (!part || !may_begin(s, n, f, part)) {
 			if (varve_native_is_on(s) && n == f && f->kind == VARVE_KIND_FILE && varve_native_of(n))
@@ -309,7 +314,7 @@ void varve_native_open(struct varve_store *s, struct varve_handle *h, struct var
 		nat = varve_native_of(n);
 		if (!nat)
 			goto out;
-		pure = pure && !to_be;
+		pure = pure && part == f->part;
 		was = nat->by_kernel;
 		/* Before the kernel can write: a boundary in this moment carries the part. */
 		count_open(h, n, part, pure);

@@ -7,6 +7,7 @@ model: which opens succeed, where each byte lands, what each reader sees.
 import itertools
 import os
 import sys
+import threading
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
 from varvetest import *  # noqa: E402,F403
 
@@ -262,6 +263,79 @@ def test_pairs_with_an_unfinished_line(t):
     m.wait_sealed(old)
     for name, was in before.items():
         eq(m.history(name), was, f"{name} once sealed")
+
+
+@timeout(60)
+def test_open_that_the_first_appender_overtakes(t):
+    """A stream has no part when its reader comes, and has one, that the kernel writes to, when he is answered."""
+    pause = os.path.join(t.dir, "pause")
+    m = t.mount("bucket=1h,grace=10m", env={"VARVE_TEST_PAUSE": "open.without_part:" + pause})
+    append(m.cur("x"), b"before\n")
+    m.next()
+    append(pause, b"")
+    got = []
+
+    def look():
+        try:
+            got.append(os.open(m.cur("x"), os.O_RDONLY))
+        except OSError as e:
+            got.append(e)
+    th = threading.Thread(target=look)
+    th.start()
+    wait_until(lambda: os.path.exists(pause + ".there"), 10, "the reader's open has begun")
+    if m.passes():
+        fd = os.open(m.cur("x"), MODES["wa"])
+        os.write(fd, b"line\n")
+    os.unlink(pause)
+    th.join()
+    ok(isinstance(got[0], int), f"the reader got {got[0]!r}")
+    if not m.passes():  # served, every open of a stream without a part waits there
+        fd = os.open(m.cur("x"), MODES["wa"])
+        os.write(fd, b"line\n")
+    eq(os.pread(got[0], 100, 0), b"line\n", "what he reads")
+    os.close(fd)
+    os.close(got[0])
+
+
+READER = """
+import errno, os, sys, random
+names, seen = sys.argv[1:], 0
+flags = [os.O_RDONLY, os.O_RDWR, os.O_WRONLY, os.O_WRONLY | os.O_APPEND]
+sys.stdout.write("ready\\n")
+sys.stdout.flush()
+while not os.path.exists(names[0] + ".end"):
+    # Those that the writer is about to come to.
+    for name in names[max(0, seen - 2):seen + 8]:
+        try:
+            fd = os.open(name, random.choice(flags))
+        except OSError as e:
+            print(errno.errorcode[e.errno], name)
+            continue
+        if os.fstat(fd).st_size:
+            seen = max(seen, names.index(name))
+        os.close(fd)
+"""
+
+
+@timeout(90)
+def test_opens_racing_the_first_appender(t):
+    """Whoever looks into a stream in the moment in which it is first appended to gets no EIO."""
+    m = t.mount("bucket=1h,grace=10m")
+    names = [m.cur(f"s{i}") for i in range(400)]
+    for name in names:
+        append(name, b"before\n")
+    m.next()
+    readers = [t.spawn([sys.executable, "-c", READER] + names, stdout=subprocess.PIPE) for _ in range(4)]
+    for r in readers:
+        eq(r.stdout.readline(), b"ready\n", "a reader runs")
+    for name in names:
+        append(name, b"line\n")
+    append(names[0] + ".end", b"")
+    for r in readers:
+        out, _ = r.communicate(timeout=30 * SLOW)
+        eq(out, b"", "what the opens of a reader got")
+    for name in names:
+        eq(read(name), b"line\n", name)
 
 
 main(jobs=2)
