@@ -1,5 +1,7 @@
 """The live path: appending, and what else goes on while programs append."""
+import contextlib
 import os
+import platform
 import re
 import subprocess
 import time
@@ -26,16 +28,50 @@ def _appender(b, folder, size, threads, count, *more):
     return run
 
 
+def _has_passthrough():
+    """Whether the kernel has it at all, by its version."""
+    return tuple(map(int, re.findall(r"\d+", platform.release())[:2])) >= (6, 9)
+
+
+@contextlib.contextmanager
+def _bare(b, *modes):
+    """Mounts of the least that a FUSE filesystem can do (bare.c): {"bare MODE": mountpoint}. They show
+    how far from the kernel's own limit ours is, and are no rivals."""
+    mounts = {}
+    for mode in modes:
+        if mode == "passthrough" and not _has_passthrough():
+            continue
+        mnt, folder = b.folder(f"bare-{mode}"), b.folder(f"bare-{mode}-source")
+        mounts[f"bare {mode}"] = b.served([b.tool("bare"), mode, folder, mnt], mnt)
+    for m in mounts.values():
+        m.__enter__()
+    yield {name: m.mnt for name, m in mounts.items()}
+    for m in mounts.values():
+        m.stop()
+
+
+def _with_limits(what, unit, mine, goal, others, note=""):
+    """The measure against the rivals, and one against each of bare.c's mounts, for orientation."""
+    rivals = {n: v for n, v in others.items() if not n.startswith("bare ")}
+    out = [Measure(what, unit, mine, goal, rivals, note=note)]
+    for name, values in others.items():
+        if name not in rivals:
+            out.append(Measure(f"{what}: the limit, {name}", unit, mine, informal(goal.lower),
+                               {name: values}))
+    return out
+
+
 def _against_ext4(size, threads):
     def measure(b):
         # About a second's work, and no more than 512 MiB in all.
         full = min(600_000, (512 << 20) // size) // threads
         count = b.size(full, max(20, full // 200))
-        with b.mount() as m:
+        with b.mount() as m, _bare(b, "passthrough") as bare:
             mine, others = b.pairs(
                 _appender(b, m.cur(), size, threads, count),
-                {"ext4": _appender(b, b.folder("native"), size, threads, count)})
-        return Measure("throughput", "MB/s", mine, throughput(0.95), others)
+                {"ext4": _appender(b, b.folder("native"), size, threads, count),
+                 **{n: _appender(b, mnt, size, threads, count) for n, mnt in bare.items()}})
+        return _with_limits("throughput", "MB/s", mine, throughput(0.95), others)
     return measure
 
 
@@ -71,16 +107,17 @@ def _against_fuse(size, threads):
                  "--direct-io", "--single", folder, mnt], mnt)
         else:
             note = "without libfuse's example: its sources are not in subprojects/ (tools/setup)"
-        with b.mount(SERVED) as m:
+        with b.mount(SERVED) as m, _bare(b, "write", "nothing") as bare:
             for rival in mounts.values():
                 rival.__enter__()
             mine, others = b.pairs(
                 _appender(b, m.cur(), size, threads, count),
-                {n: _appender(b, r.mnt, size, threads, count) for n, r in mounts.items()})
+                {n: _appender(b, mnt, size, threads, count)
+                 for n, mnt in [(n, r.mnt) for n, r in mounts.items()] + list(bare.items())})
             for rival in mounts.values():
                 rival.stop()
-        return Measure("throughput, served by the daemon", "MB/s", mine, throughput(1.5), others,
-                       note=note)
+        return _with_limits("throughput, served by the daemon", "MB/s", mine, throughput(1.5), others,
+                            note=note)
     return measure
 
 
@@ -100,13 +137,14 @@ for _name, _size in SIZES.items():
 def fsync(b):
     count = b.size(2000, 20)
     lines = []
-    for what, options in (("throughput", "bucket=1d"),
-                          ("throughput, served by the daemon", SERVED)):
-        with b.mount(options) as m:
+    for what, options, mode in (("throughput", "bucket=1d", "passthrough"),
+                                ("throughput, served by the daemon", SERVED, "write")):
+        with b.mount(options) as m, _bare(b, mode) as bare:
             mine, others = b.pairs(
                 _appender(b, m.cur(), 128, 1, count, "-f"),
-                {"ext4": _appender(b, b.folder("native"), 128, 1, count, "-f")})
-        lines.append(Measure(what, "MB/s", mine, throughput(0.9), others))
+                {"ext4": _appender(b, b.folder("native"), 128, 1, count, "-f"),
+                 **{n: _appender(b, mnt, 128, 1, count, "-f") for n, mnt in bare.items()}})
+        lines += _with_limits(what, "MB/s", mine, throughput(0.9), others)
     return lines
 
 
@@ -148,14 +186,15 @@ def open_append_close(b):
             return got["us"]
         return run
 
-    with b.mount() as m:
-        mine, others = b.pairs(cycle(m.cur()), {"ext4": cycle(b.folder("native"))})
+    with b.mount() as m, _bare(b, "passthrough") as bare:
+        mine, others = b.pairs(cycle(m.cur()), {"ext4": cycle(b.folder("native")),
+                                                **{n: cycle(mnt) for n, mnt in bare.items()}})
     waited = _requests(b, "bucket=1d", 10, 100)
     trips = sum(waited.values())
     with b.mount(SERVED) as m:
         served, _ = b.pairs(cycle(m.cur()), {})
     note = ", ".join(f"{name} {n:.2f}" for name, n in waited.items())
-    return [Measure("time of one", "us", mine, below(25, "us"), others),
+    return [*_with_limits("time of one", "us", mine, below(25, "us"), others),
             Measure("round trips waited for", "a cycle", [trips], below(1, "a cycle"), note=note),
             Measure("time of one, served by the daemon", "us", served, informal())]
 
