@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BACKGROUND_NICE 5
@@ -36,4 +37,27 @@ void varve_thread_in_background(void)
 
 	(void)setpriority(PRIO_PROCESS, (id_t)gettid(), normal + BACKGROUND_NICE);
 	set_slice(LONG_SLICE_NS);
+}
+
+#define PACE_NS (INT64_C(1000) * 1000)
+
+static int64_t monotonic_ns(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void varve_thread_pace(struct varve_pace *p)
+{
+	const struct timespec pause = {.tv_nsec = PACE_NS};
+	int64_t now = monotonic_ns();
+
+	if (!p->since_ns)
+		p->since_ns = now;
+	if (now - p->since_ns < PACE_NS)
+		return;
+	(void)nanosleep(&pause, NULL);
+	p->since_ns = monotonic_ns();
 }

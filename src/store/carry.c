@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "store/content.h"
 #include "store/entry.h"
 #include "store/file.h"
@@ -156,9 +157,11 @@ int varve_carry_mark_file(struct varve_store *s, struct varve_node *f, uint64_t 
 	return r < 0 ? r : keep_xattrs(s, f);
 }
 
-/* All marks first: what the kernel writes meanwhile is the next bucket's. */
+/* All marks first: what the kernel writes meanwhile is the next bucket's. With pauses: the keeper comes before those
+ * who write, and thousands of files may be held. */
 static int mark_list(struct varve_store *s, struct varve_node **list, size_t n)
 {
+	struct varve_pace pace = {0};
 	int r = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -166,6 +169,7 @@ static int mark_list(struct varve_store *s, struct varve_node **list, size_t n)
 
 		if (one < 0)
 			r = one;
+		varve_thread_pace(&pace);
 	}
 	for (size_t i = 0; i < n; i++) {
 		int one = list[i]->native && list[i]->native->end ? keep_xattrs(s, list[i]) : 0;
@@ -173,6 +177,7 @@ static int mark_list(struct varve_store *s, struct varve_node **list, size_t n)
 		if (one < 0)
 			varve_error("extended attributes of '%s' in bucket '%s' can't be kept as they are: %s",
 				    list[i]->name, list[i]->bucket->name, strerror(-one));
+		varve_thread_pace(&pace);
 	}
 	return r;
 }
@@ -335,10 +340,13 @@ static bool link_some(struct varve_store *s, int *ret_r)
 
 int varve_carry_finish(struct varve_store *s, bool has_mutate)
 {
+	struct varve_pace pace = {0};
 	bool more = true;
 	int r = 0;
 
 	while (more && r == 0) {
+		if (!has_mutate)
+			varve_thread_pace(&pace);
 		r = varve_carry_save(s);
 		if (r < 0)
 			break;

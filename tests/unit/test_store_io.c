@@ -21,6 +21,24 @@ START_TEST(test_append_anywhere)
 }
 END_TEST
 
+/* Who reads a file does not have the disk note when: each boundary looks into thousands. */
+START_TEST(test_reading_changes_no_part)
+{
+	const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 2000}};
+	struct stat st;
+
+	t_append(t, "current/x", "one\n");
+	ck_assert_int_eq(utimensat(AT_FDCWD, t_at(t, "open/" A "/default/0/x"), times, 0), 0);
+	t_expect(t, "current/x", "one\n");
+	ck_assert_int_eq(stat(t_at(t, "open/" A "/default/0/x"), &st), 0);
+	ck_assert_int_eq(st.st_atim.tv_sec, 1000);
+	reopen();
+	t_expect(t, "current/x", "one\n");
+	ck_assert_int_eq(stat(t_at(t, "open/" A "/default/0/x"), &st), 0);
+	ck_assert_int_eq(st.st_atim.tv_sec, 1000);
+}
+END_TEST
+
 START_TEST(test_only_appends)
 {
 	static const uint64_t bad[] = {0, 1, 3, 5, 7, 9, 4096, UINT64_C(1) << 40, UINT64_MAX / 2};
@@ -557,6 +575,7 @@ static Suite *make_suite(void)
 	tcase_add_checked_fixture(c, set_up, tear_down);
 	tcase_set_timeout(c, 60);
 	tcase_add_test(c, test_append_anywhere);
+	tcase_add_test(c, test_reading_changes_no_part);
 	tcase_add_test(c, test_only_appends);
 	tcase_add_test(c, test_flag_is_taken_off);
 	tcase_add_test(c, test_two_that_began_anew);
