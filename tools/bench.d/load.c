@@ -11,6 +11,8 @@
  *		within a second of a multiple of PERIOD (of the wall clock)
  *	load pace [-s SIZE] [-d SECONDS] [-i MICROSECONDS] PREFIX
  *		one append each MICROSECONDS (0: without a pause), with the latency of each
+ *	load pingpong [-d SECONDS] [-i MICROSECONDS]
+ *		one byte to another process by a pipe and back by another each MICROSECONDS: what two wake-ups take
  *	load stream FILE...
  *		reads the files over and over until it is ended by SIGTERM
  *	load random [-s SIZE] [-n COUNT] [-t THREADS] FILE
@@ -25,6 +27,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -370,6 +373,55 @@ static void do_pace(void)
 	report(w, run_workers(w, pace_body));
 }
 
+/* -- two wake-ups -- */
+
+static void answer_pings(int from, int to)
+{
+	char c;
+
+	(void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (read(from, &c, 1) == 1)
+		if (write(to, &c, 1) != 1)
+			break;
+	_exit(0);
+}
+
+static void do_pingpong(void)
+{
+	struct worker *w;
+	uint64_t begun, next, end;
+	int there[2], back[2];
+	char c = 0;
+
+	opt.threads = 1;
+	w = new_workers();
+	if (pipe(there) < 0 || pipe(back) < 0)
+		die("make", "pipes");
+	switch (fork()) {
+	case -1: die("start", "the other process"); break;
+	case 0:
+		(void)close(there[1]);
+		answer_pings(there[0], back[1]);
+	}
+	begun = next = now_ns(CLOCK_MONOTONIC);
+	end = begun + (uint64_t)(opt.seconds * 1e9);
+	for (;;) {
+		struct timespec ts = {(time_t)(next / 1000000000u), (long)(next % 1000000000u)};
+		uint64_t t;
+
+		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL);
+		t = now_ns(CLOCK_MONOTONIC);
+		if (t >= end)
+			break;
+		if (write(there[1], &c, 1) != 1 || read(back[0], &c, 1) != 1)
+			die("use", "the pipes");
+		add(&w->near, now_ns(CLOCK_MONOTONIC) - t);
+		w->ops++;
+		next = t + (uint64_t)(opt.interval_us * 1e3);
+	}
+	report(w, (double)(now_ns(CLOCK_MONOTONIC) - begun) / 1e9);
+}
+
 /* -- reading -- */
 
 static volatile sig_atomic_t ended;
@@ -460,7 +512,8 @@ int main(int argc, char **argv)
 		const char *name;
 		void (*run)(void);
 	} modes[] = {{"append", do_append}, {"cycle", do_cycle},   {"hold", do_hold},
-		     {"pace", do_pace},	    {"stream", do_stream}, {"random", do_random}};
+		     {"pace", do_pace},	    {"stream", do_stream}, {"random", do_random},
+		     {"pingpong", do_pingpong}};
 	int c;
 
 	while ((c = getopt(argc, argv, "t:k:s:n:d:b:i:fl")) != -1) {
@@ -479,7 +532,7 @@ int main(int argc, char **argv)
 	}
 	opt.names = argv + optind + 1;
 	opt.n_names = argc - optind - 1;
-	if (opt.n_names < 1 || !opt.threads || !opt.files || !opt.size) {
+	if ((opt.n_names < 1 && (optind >= argc || strcmp(argv[optind], "pingpong") != 0)) || !opt.threads || !opt.files || !opt.size) {
 		fprintf(stderr, "load: MODE [OPTIONS] FILE...; see the head of load.c\n");
 		return 2;
 	}

@@ -234,25 +234,30 @@ row("boundary-held-served", "the same with passthrough=no", None,
 
 # -- appends while sealed data is made and read ---------------------------------------------------
 
-def _p99(b, m, seconds=None):
+def _p99(b, folder, seconds=None):
     """Latency of 128 B appends, one each millisecond."""
-    got = b.load("pace", "-s", 128, "-i", 1000, "-d", seconds or b.size(5, 0.3), m.cur("paced"))
+    got = b.load("pace", "-s", 128, "-i", 1000, "-d", seconds or b.size(5, 0.3), f"{folder}/paced")
     return got["near"]["p99_us"]
+
+
+def _pingpong_p99(b):
+    """The same of a byte to another process and back: of two wake-ups, and nothing else."""
+    return b.load("pingpong", "-i", 1000, "-d", b.size(5, 0.3))["near"]["p99_us"]
 
 
 def _beside(options, what):
     def measure(b):
-        idle, sealing, reading = [], [], []
+        idle, sealing, reading, limits = [], [], [], {}
         size, files = b.size(512 << 20, 8 << 20), 8
         for i in range(b.runs):
             with b.mount(options, clock=True) as m:
                 log_tree(b, m.cur("logs"), size, files, seed=i + 1)
                 b.sync()
-                idle.append(_p99(b, m))
+                idle.append(_p99(b, m.cur()))
                 old = m.pass_boundary()
                 wait_until(lambda: os.path.isdir(m.path(old)), 60, "the bucket is closing")
                 sealer = b.spawn([b.varve, "seal", m.store, old], stdout=subprocess.DEVNULL)
-                sealing.append(_p99(b, m, b.size(2, 0.1)))
+                sealing.append(_p99(b, m.cur(), b.size(2, 0.1)))
                 if not b.quick and sealer.poll() is not None:
                     raise Failure("the bucket was sealed before the appends were measured")
                 m.wait_sealed(old)
@@ -261,7 +266,12 @@ def _beside(options, what):
                 readers = [b.spawn([b.tool("load"), "stream", *paths[k:], *paths[:k]],
                                    stdout=subprocess.DEVNULL) for k in (0, 2, 4, 6)]
                 time.sleep(0.3)
-                reading.append(_p99(b, m))
+                reading.append(_p99(b, m.cur()))
+                if what:
+                    with _bare(b, "write") as bare:
+                        for name, mnt in bare.items():
+                            limits.setdefault(name, []).append(_p99(b, mnt))
+                    limits.setdefault("ping-pong over pipes", []).append(_pingpong_p99(b))
                 for p in readers:
                     if p.poll() is not None:
                         raise Failure("a reader ended by itself")
@@ -270,7 +280,9 @@ def _beside(options, what):
         return [Measure(f"append p99 while a bucket is sealed{what}", "us", sealing, cost(2),
                         {"idle": idle}, note="128 B, one each millisecond"),
                 Measure(f"append p99 while 4 readers stream sealed files{what}", "us", reading,
-                        cost(2), {"idle": idle})]
+                        cost(2), {"idle": idle}),
+                *[Measure(f"append p99 beside 4 readers: the limit, {name}", "us", reading,
+                          informal(), {name: values}) for name, values in limits.items()]]
     return measure
 
 
