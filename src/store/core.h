@@ -532,7 +532,8 @@ uint64_t varve_bucket_allocated(struct varve_bucket *b); /* on disk; ns held */
 /* A bucket that was dropped by hand, out of s->dropped, with its reference; NULL; ns held. */
 struct varve_bucket *varve_dropped_take(struct varve_store *s, const char *name);
 /* A writer met ENOSPC: has policy make room, now. Waits until that was tried, a few seconds at most;
- * true: room was made, or may have been. No lock but handle.lock may be held. */
+ * true: room was made, or may have been. False at once while the store's threads do not run. No lock but
+ * handle.lock may be held. */
 bool varve_make_room(struct varve_store *s);
 /* Puts the parts of a bucket that stands sealed on their way out; mutate not needed. */
 int varve_parts_to_trash(struct varve_store *s, const char *bucket);

@@ -180,6 +180,9 @@ bool varve_make_room(struct varve_store *s)
 	(void)clock_gettime(CLOCK_MONOTONIC, &until);
 	until.tv_sec += ROOM_WAIT_S;
 	guard(&s->ns);
+	/* Nobody would look: a mount on a full disk waits for nothing. */
+	if (!s->threads_run)
+		return false;
 	any = atomic_load(&s->trash_allocated) > 0;
 	asked = ++s->room_asked;
 	atomic_store(&s->purge, true);

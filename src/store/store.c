@@ -442,6 +442,7 @@ int varve_store_start(struct varve_store *s, struct varve_err *err)
 	(void)pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (r < 0)
 		return varve_err_set(err, r, "threads can't be started: %s", strerror(-r));
+	guard(&s->ns);
 	s->threads_run = true;
 	return 0;
 }

@@ -442,6 +442,7 @@ START_TEST(test_disk_full)
 	struct tfile f = t_file_open(t, "current/x", APPEND);
 	struct varve_bucket *a;
 	char *big = xs(3 << 20);
+	struct timespec from, to;
 	size_t total;
 
 	t_put(t, "current/o", big);
@@ -455,6 +456,11 @@ START_TEST(test_disk_full)
 	t_puts(t, &f, "more\n");
 	ck_assert_int_eq(t_attr(t, "current/x").st_size, (off_t)total + 5);
 	total += 5 + fill_up(&f);
+	/* Nobody makes room while the store's threads do not run, and nobody is waited for. */
+	(void)clock_gettime(CLOCK_MONOTONIC, &from);
+	ck_assert(!varve_make_room(t->s));
+	(void)clock_gettime(CLOCK_MONOTONIC, &to);
+	ck_assert_int_lt(to.tv_sec - from.tv_sec, 3);
 	/* The boundary comes all the same; what is written then meets the full disk. */
 	t_boundary(t);
 	ck_assert_str_eq(t_bucket(t), B);
