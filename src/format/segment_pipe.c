@@ -105,8 +105,10 @@ static void *compressor(void *arg)
 	struct varve_pipe *p = arg;
 	struct slot *s;
 
-	varve_segment_idle_thread();
 	pthread_mutex_lock(&p->lock);
+	/* On a busy machine it may begin only after it was lifted: it would never be again. */
+	if (!p->lifted)
+		varve_segment_idle_thread();
 	while ((s = take_locked(p))) {
 		pthread_mutex_unlock(&p->lock);
 		compress_slot(p, s, &cctx);
@@ -131,7 +133,8 @@ static int fail(struct varve_pipe *p, int error)
 	return p->error;
 }
 
-/* Ends idle priority. Without privilege the kernel refuses, and the threads go on as they are. */
+/* Ends idle priority, also of those that begin later; the lock held. Without privilege the kernel refuses, and
+ * the threads go on as they are. */
 static void lift(struct varve_pipe *p)
 {
 	struct sched_param sp = {0};
@@ -329,9 +332,9 @@ static void stop_threads(struct varve_pipe *p)
 	pthread_mutex_lock(&p->lock);
 	p->stop = true;
 	pthread_cond_broadcast(&p->work);
-	pthread_mutex_unlock(&p->lock);
 	/* On a busy machine an idle thread could take minutes to end its last frame. */
 	lift(p);
+	pthread_mutex_unlock(&p->lock);
 	for (unsigned i = 0; i < p->n_threads; i++)
 		(void)pthread_join(p->threads[i], NULL);
 }
