@@ -1,8 +1,6 @@
 /* A test's store: its clock, its folder, the files in there, opening it. See storetest.h. */
 #pragma once
 
-#include <check.h>
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +17,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "unit.h"
 #include "base/bytes.h"
 #include "format/segment.h"
 #include "store/core.h"
@@ -31,9 +30,6 @@
 #define T_MINUTE (60 * T_SECOND)
 #define T_HOUR (60 * T_MINUTE)
 #define T_DAY (24 * T_HOUR)
-
-/* tests/lib is for several binaries, each of which uses a part of it. */
-#define T_FN __attribute__((unused)) static
 
 struct tclock {
 	atomic_llong wall, boot;

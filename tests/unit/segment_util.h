@@ -1,7 +1,6 @@
 /* What the segment's tests share: made-up members, encoding into memory, and a full comparison. */
 #pragma once
 
-#include <check.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -9,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "../lib/unit.h"
 #include "base/bytes.h"
 #include "format/buf.h"
 #include "format/digest.h"

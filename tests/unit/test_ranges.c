@@ -247,9 +247,11 @@ static int decode_any(const unsigned char *data, size_t len)
 	struct varve_ranges got;
 	int r = decode(data, len, &got);
 
-	ck_assert(r == 0 || r == -EBADMSG || r == -EPROTONOSUPPORT);
+	bool sound = r == 0 || r == -EBADMSG || r == -EPROTONOSUPPORT;
+
 	for (size_t i = 0; i < got.n; i++)
-		ck_assert(is_sound(&got.list[i]));
+		sound = sound && is_sound(&got.list[i]);
+	ck_assert_msg(sound, "%d, %zu entries", r, got.n);
 	varve_ranges_done(&got);
 	return r;
 }
@@ -277,7 +279,7 @@ START_TEST(test_flipped)
 
 	fill();
 	data = encode(&len);
-	for (size_t at = 0; at < len; at++)
+	for (size_t at = 0; at < len; at += T_ONE_IN(3))
 		for (size_t i = 0; i < sizeof(with); i++) {
 			data[at] ^= with[i];
 			refused += decode_any(data, len) < 0;
@@ -299,7 +301,7 @@ START_TEST(test_rubbish)
 	data = encode(&len);
 	copy = malloc(len);
 	ck_assert_ptr_nonnull(copy);
-	for (int i = 0; i < 100000; i++) {
+	for (int i = 0; i < 100000; i += T_ONE_IN(7)) {
 		memcpy(copy, data, len);
 		for (int k = 0; k < 1 + i % 4; k++) {
 			seed ^= seed << 13;
