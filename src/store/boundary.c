@@ -544,7 +544,7 @@ void varve_boundary_settle(struct varve_store *s, struct varve_bucket *a)
 	}
 }
 
-int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b)
+void varve_bucket_shut(struct varve_store *s, struct varve_bucket *b)
 {
 	varve_boundary_settle(s, b);
 	varve_carry_settle(s, b);
@@ -557,7 +557,6 @@ int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b)
 	(void)pthread_rwlock_unlock(&b->gate);
 	/* Whoever opened a file in between; nobody can from now on. */
 	varve_boundary_settle(s, b);
-	return 0;
 }
 
 /* The ranges of its files are nobody's any more; ns held. */

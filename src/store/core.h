@@ -89,6 +89,7 @@ struct varve_native {
 	bool to_link;	/* its hard link in this bucket is still to be made */
 	bool by_kernel; /* bytes come without the daemon: only the part itself knows its size */
 	bool orphan;	/* a descriptor that outlived an earlier daemon may write to it */
+	bool lent;	/* one of the file's writers is none, see varve_file_lend_writer */
 
 	/* -- late data: what came by the dated path behind a range, or behind a line that a writer
 	 * has not finished yet -- */
@@ -515,7 +516,7 @@ int varve_boundary_step(struct varve_store *s, int64_t now_ns);
 /* Takes the numbers of the next window ahead; may do I/O; ns not held. */
 int varve_boundary_prepare(struct varve_store *s);
 /* Shuts the gate of a closing bucket; what writers still hold gets its successor. mutate held. */
-int varve_bucket_shut(struct varve_store *s, struct varve_bucket *b);
+void varve_bucket_shut(struct varve_store *s, struct varve_bucket *b);
 int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b); /* sealer thread only */
 int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_drop_cause cause,
 		      const struct varve_caller *who, int64_t cutoff_ns, struct varve_err *err);

@@ -229,7 +229,7 @@ int varve_drop_bucket(struct varve_store *s, struct varve_bucket *b, enum varve_
 	guard(&s->mutate);
 	closing = b->state == VARVE_BUCKET_CLOSING;
 	if (closing) {
-		(void)varve_bucket_shut(s, b);
+		varve_bucket_shut(s, b);
 		/* What newer buckets have of its parts must not depend on its own names. */
 		r = varve_carry_finish(s, true);
 		if (r < 0)

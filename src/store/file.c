@@ -395,8 +395,20 @@ void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_
 	note_written(s, f);
 }
 
+void varve_file_lend_writer(struct varve_store *s, struct varve_node *f)
+{
+	if (f->native->lent)
+		return;
+	f->native->lent = true;
+	varve_file_add_writers(s, f, 1);
+}
+
 void varve_file_succeed(struct varve_store *s, struct varve_node *f, struct varve_node *succ)
 {
+	if (f->native && f->native->lent) {
+		f->native->lent = false;
+		f->writers--;
+	}
 	f->succ = varve_node_ref(succ);
 	succ->appended |= f->appended;
 	/* Also the writers that don't write: they must have a way on at the next boundary, too. */

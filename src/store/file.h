@@ -27,6 +27,10 @@ int varve_handle_grow(struct varve_store *s, struct varve_handle *h, uint64_t si
 /* n more writers by current/; ns held. */
 void varve_file_add_writers(struct varve_store *s, struct varve_node *f, uint32_t n);
 
+/* Counts a writer of f, which has its struct varve_native, that nobody is: what was written behind f's end goes on
+ * in a successor, and only a file with a writer gets one. It is taken off when f gets it. ns held. */
+void varve_file_lend_writer(struct varve_store *s, struct varve_node *f);
+
 /* Opens; fresh: the file was made by the same call (see open_target). */
 int varve_file_open(struct varve_store *s, uint64_t id, int flags, bool fresh,
 		    struct varve_opened *ret);

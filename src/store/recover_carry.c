@@ -77,7 +77,7 @@ static void check_leftover(void *ctx, struct varve_node *n)
 			guard(&lo->s->ns);
 			n->appended = true;
 			if (!n->native->orphan)
-				varve_file_add_writers(lo->s, n, 1);
+				varve_file_lend_writer(lo->s, n);
 			lo->carries = true;
 			return;
 		}

@@ -402,7 +402,7 @@ static int keep_rest(struct items *it)
 			break;
 		guard(&s->ns);
 		f->appended = true;
-		varve_file_add_writers(s, f, 1);
+		varve_file_lend_writer(s, f);
 		carries = true;
 	}
 	if (carries) {
@@ -528,7 +528,7 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b)
 	(void)snprintf(tmp, sizeof(tmp), ".%s.tmp", b->name);
 	{
 		guard(&s->mutate);
-		(void)varve_bucket_shut(s, b);
+		varve_bucket_shut(s, b);
 	}
 	varve_crash_point("seal.shut");
 	/* Where the ranges end must be known, and what newer buckets have of the parts must have names there,
@@ -555,6 +555,7 @@ int varve_seal_bucket(struct varve_store *s, struct varve_bucket *b)
 		return r;
 	}
 	varve_crash_point("seal.committed");
+	varve_pause_point("seal.committed");
 	(void)atomic_fetch_add(&s->known_changes, 1);
 	(void)varve_sealed_ready(s, b);
 	find_members(&it);

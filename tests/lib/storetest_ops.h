@@ -81,6 +81,15 @@ T_FN uint64_t t_ino(struct tstore *t, const char *path)
 	return t_attr(t, path).st_ino;
 }
 
+/* How many writers the file is taken to have. */
+T_FN void t_expect_writers(struct tstore *t, const char *path, uint32_t want)
+{
+	uint64_t ino = t_ino(t, path);
+
+	guard(&t->s->ns);
+	ck_assert_uint_eq(varve_node_by_id(t->s, ino)->writers, want);
+}
+
 T_FN int t_try_mkdir(struct tstore *t, const char *path, mode_t mode)
 {
 	struct varve_entry dir, e;

@@ -449,6 +449,48 @@ START_TEST(test_crash_at_a_seal)
 }
 END_TEST
 
+static void *seal_a(void *arg)
+{
+	*(int *)arg = t_seal_one(t, t_find(t, A));
+	return NULL;
+}
+
+/* What a descriptor that the store does not know of writes to a part, once it was read for its segment, goes on in
+ * the current bucket; there is no writer that could be counted. */
+START_TEST(test_grew_while_it_was_sealed)
+{
+	char at[128], pause[160], there[160];
+	pthread_t sealer;
+	int held, r = -1;
+
+	t_append(t, "current/x", "one\n");
+	held = hold_part(A, "x");
+	t_boundary(t);
+	(void)snprintf(at, sizeof(at), "%s/pause", t->dir);
+	(void)snprintf(there, sizeof(there), "%s.there", at);
+	(void)snprintf(pause, sizeof(pause), "seal.committed:%s", at);
+	t_file(at, "", 0);
+	ck_assert_int_eq(setenv("VARVE_TEST_PAUSE", pause, 1), 0);
+	ck_assert_int_eq(pthread_create(&sealer, NULL, seal_a, &r), 0);
+	while (!t_exists(there))
+		(void)usleep(1000);
+	put_fd(held, "two\n");
+	ck_assert_int_eq(unlink(at), 0);
+	(void)pthread_join(sealer, NULL);
+	ck_assert_int_eq(r, 0);
+	t_expect(t, A "/x", "one\n");
+	t_expect(t, "current/x", "two\n");
+	t_expect_writers(t, "current/x", 0);
+	(void)close(held);
+	t_boundary(t);
+	t_expect(t, B "/x", "two\n");
+	t_expect_writers(t, B "/x", 0);
+	reopen();
+	t_expect(t, A "/x", "one\n");
+	t_expect(t, B "/x", "two\n");
+}
+END_TEST
+
 /* A line that is unfinished when the store is opened anew may still be finished, by who outlived the daemon, as long as a
  * grace lasts; where nobody can, its bucket is sealed at once. The boundary was before the end of the daemon, or
  * meanwhile. */
@@ -493,6 +535,7 @@ static Suite *make_suite(void)
 	tcase_set_timeout(c, 60);
 	tcase_add_loop_test(c, test_remount, 0, 32);
 	tcase_add_loop_test(c, test_remount_in_a_line, 0, 3);
+	tcase_add_test(c, test_grew_while_it_was_sealed);
 	tcase_add_loop_test(c, test_line_is_finished_later, 0, 4);
 	tcase_add_loop_test(c, test_no_record, 0, 2);
 	tcase_add_test(c, test_later_version);

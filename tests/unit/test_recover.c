@@ -253,6 +253,8 @@ START_TEST(test_part_that_grew_goes_on)
 	expect_filled(HOUR_10);
 	ck_assert(!t_exists(t_at(t, "open/%s", HOUR_10)));
 	t_expect(t, "current/s.log", "more\n");
+	/* Nobody writes to it, so that the next bucket has no file of it. */
+	t_expect_writers(t, "current/s.log", 0);
 	t_close(t);
 	t_open(t);
 	expect_filled(HOUR_10);
