@@ -35,6 +35,7 @@ struct varve_punch {
 void varve_carry_list(struct varve_store *s, struct varve_node *f)
 {
 	struct varve_native *nat = f->native;
+	struct varve_node **chain;
 
 	s->ranges_wanted++;
 	if (nat->ranged_at)
@@ -44,6 +45,12 @@ void varve_carry_list(struct varve_store *s, struct varve_node *f)
 		s->ranged->native->ranged_at = &nat->next_ranged;
 	nat->ranged_at = &s->ranged;
 	s->ranged = f;
+	chain = &s->by_part[nat->number % VARVE_PART_CHAINS];
+	nat->next_of_part = *chain;
+	if (*chain)
+		(*chain)->native->of_part_at = &nat->next_of_part;
+	nat->of_part_at = chain;
+	*chain = f;
 }
 
 void varve_carry_unlist(struct varve_node *f)
@@ -57,6 +64,19 @@ void varve_carry_unlist(struct varve_node *f)
 		nat->next_ranged->native->ranged_at = nat->ranged_at;
 	nat->ranged_at = NULL;
 	nat->next_ranged = NULL;
+	*nat->of_part_at = nat->next_of_part;
+	if (nat->next_of_part)
+		nat->next_of_part->native->of_part_at = nat->of_part_at;
+	nat->of_part_at = NULL;
+	nat->next_of_part = NULL;
+}
+
+struct varve_node *varve_carry_next_of(struct varve_store *s, uint64_t number, struct varve_node *f)
+{
+	f = f ? f->native->next_of_part : s->by_part[number % VARVE_PART_CHAINS];
+	while (f && f->native->number != number)
+		f = f->native->next_of_part;
+	return f;
 }
 
 /* -- marking -- */

@@ -26,6 +26,9 @@ bool varve_carry_is_due(const struct varve_node *f);
 
 /* Puts f, which has a head or an end, where the record is written from; ns held. */
 void varve_carry_list(struct varve_store *s, struct varve_node *f);
+/* Of the listed files whose part has this number the one behind f, or the first (f NULL); NULL: no more. In no
+ * order. ns held. */
+struct varve_node *varve_carry_next_of(struct varve_store *s, uint64_t number, struct varve_node *f);
 
 /* Takes it out there; nothing if it is not in; ns held. */
 void varve_carry_unlist(struct varve_node *f);
@@ -80,8 +83,8 @@ int varve_carry_apply(struct varve_store *s, struct varve_node *f, const struct 
 /* Recovery: somebody writes to f's part without this daemon. */
 int varve_carry_orphan(struct varve_store *s, struct varve_node *f);
 /* Recovery: joins older and newer files of one part, gives back what is below all of them, and forgets
- * entries of buckets that are neither here nor in the trash. Alone. */
-void varve_carry_join(struct varve_store *s);
+ * entries of buckets that are neither here nor in the trash. -ENOMEM, or the trash can't be read. Alone. */
+int varve_carry_join(struct varve_store *s);
 /* What the record told, when it was read, of a bucket that was in the trash then: the bucket has come back, or is
  * gone for good, and its ranges are given back. ns not held. */
 void varve_carry_forget(struct varve_store *s, const char *bucket, bool gone);

@@ -111,11 +111,11 @@ const struct varve_range *varve_carry_entry(struct varve_store *s, const char *b
 /* The mark that another file of the part has already; a pending one must be the same for both. */
 static struct varve_mark *find_mark(struct varve_store *s, uint64_t number, uint64_t at)
 {
-	for (struct varve_node *f = s->ranged; f; f = f->native->next_ranged) {
+	for (struct varve_node *f = NULL; (f = varve_carry_next_of(s, number, f));) {
 		struct varve_mark *both[] = {f->native->head, f->native->end};
 		bool pending;
 
-		for (int i = 0; i < 2 && f->native->number == number; i++)
+		for (int i = 0; i < 2; i++)
 			if (both[i] && varve_mark_at(both[i], &pending) == at && pending)
 				return varve_mark_ref(both[i]);
 	}
@@ -210,34 +210,75 @@ static int by_part(const void *a, const void *b)
 	return x->bucket->start_ns < y->bucket->start_ns ? -1 : x->bucket->start_ns > y->bucket->start_ns;
 }
 
-static int in_trash(void *ctx, const char *name, const struct varve_trash_name *parsed)
-{
-	const char *const *bucket = ctx;
+/* The buckets that are in the trash and may come back. */
+struct in_trash {
+	char (*list)[VARVE_BUCKET_NAME_MAX];
+	size_t n, size;
+};
 
-	return !varve_trash_is_gone(name) && !strcmp(parsed->bucket, *bucket) ? -EEXIST : 0;
+static int note_in_trash(void *ctx, const char *name, const struct varve_trash_name *parsed)
+{
+	struct in_trash *t = ctx;
+
+	if (varve_trash_is_gone(name))
+		return 0;
+	if (t->n == t->size) {
+		size_t size = t->size ? 2 * t->size : 64;
+		void *more = realloc(t->list, size * sizeof(*t->list));
+
+		if (!more)
+			return -ENOMEM;
+		t->list = more;
+		t->size = size;
+	}
+	(void)strcpy(t->list[t->n++], parsed->bucket);
+	return 0;
 }
 
-void varve_carry_join(struct varve_store *s)
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+static bool may_come_back(void *ctx, const struct varve_range *e)
+{
+	const struct in_trash *t = ctx;
+
+	return t->n && bsearch(e->bucket, t->list, t->n, sizeof(*t->list), by_name);
+}
+
+/* What the record tells of buckets that are nowhere any more is forgotten; what it tells of the others is in
+ * their files. */
+static int keep_trash(struct varve_store *s)
+{
+	struct in_trash t = {0};
+	int r = varve_trash_each(s->trash_fd, note_in_trash, &t);
+
+	if (r == 0) {
+		if (t.n)
+			qsort(t.list, t.n, sizeof(*t.list), by_name);
+		(void)varve_ranges_keep(&s->kept, may_come_back, &t);
+	}
+	free(t.list);
+	return r;
+}
+
+int varve_carry_join(struct varve_store *s)
 {
 	cleanup_free struct varve_node **list = NULL;
-	struct varve_ranges kept;
 	size_t n = 0;
+	int r = keep_trash(s);
 
-	varve_ranges_init(&kept);
-	for (size_t i = 0; i < s->kept.n; i++) {
-		const char *bucket = s->kept.list[i].bucket;
-
-		if (varve_trash_each(s->trash_fd, in_trash, &bucket) == -EEXIST)
-			(void)!varve_ranges_add(&kept, &s->kept.list[i]);
-	}
-	varve_ranges_done(&s->kept);
-	s->kept = kept;
+	if (r < 0)
+		return r;
 	guard(&s->ns);
 	for (struct varve_node *f = s->ranged; f; f = f->native->next_ranged)
 		n++;
-	list = n ? malloc(n * sizeof(struct varve_node *)) : NULL;
+	if (n == 0)
+		return 0;
+	list = malloc(n * sizeof(struct varve_node *));
 	if (!list)
-		return;
+		return -ENOMEM;
 	n = 0;
 	for (struct varve_node *f = s->ranged; f; f = f->native->next_ranged)
 		list[n++] = f;
@@ -252,6 +293,7 @@ void varve_carry_join(struct varve_store *s)
 		    !varve_ranges_lowest_head(&s->kept, list[i]->native->number, &low))
 			varve_carry_give_below(s, list[i]);
 	}
+	return 0;
 }
 
 void varve_carry_forget(struct varve_store *s, const char *bucket, bool gone)
@@ -326,9 +368,8 @@ static struct varve_node *newest_of(struct varve_store *s, uint64_t number)
 {
 	struct varve_node *newest = NULL;
 
-	for (struct varve_node *f = s->ranged; f; f = f->native->next_ranged)
-		if (f->native->number == number &&
-		    (!newest || f->bucket->start_ns > newest->bucket->start_ns))
+	for (struct varve_node *f = NULL; (f = varve_carry_next_of(s, number, f));)
+		if (!newest || f->bucket->start_ns > newest->bucket->start_ns)
 			newest = f;
 	return newest && newest->native->end && !newest->native->after ? newest : NULL;
 }

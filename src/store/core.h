@@ -72,6 +72,8 @@ struct varve_punch;
 struct varve_part; /* an open descriptor of a part, counted: see part.h */
 struct varve_bucket;
 
+#define VARVE_PART_CHAINS 1024
+
 /* What a FILE has beyond a part of its own that only the daemon writes to: made when it is first needed,
  * freed with the node. Written with both the file's lock and store.ns held; either is enough to read. */
 struct varve_native {
@@ -84,6 +86,7 @@ struct varve_native {
 	uint64_t number;	  /* what is noted on the part: its first file's st_ino */
 	struct varve_node *after; /* has the part from the end on; referenced */
 	struct varve_node *next_ranged, **ranged_at; /* in store.ranged: it has a head or an end */
+	struct varve_node *next_of_part, **of_part_at; /* in store.by_part, while in store.ranged */
 	bool begun;	/* it was truncated: it is there, also when it holds nothing */
 	bool opened;	/* the part was made by an open: it counts once it holds a byte, see opened.h */
 	bool to_link;	/* its hard link in this bucket is still to be made */
@@ -318,6 +321,7 @@ struct varve_store {
 	atomic_uint_fast64_t ranges_saved; /* changed under ranges; what ranges_wanted was when it was written */
 	uint64_t ranges_wanted;	  /* ns; how often what it tells has changed */
 	struct varve_node *ranged; /* ns; FILEs with a head or an end */
+	struct varve_node *by_part[VARVE_PART_CHAINS]; /* ns; the same by their parts' numbers */
 	uint32_t n_to_link;	   /* ns; hard links still to be made */
 	int64_t mappings_next_ns; /* reaper only; boot time: when it may look for mappings again */
 	struct varve_punch *punches; /* ns; ranges to be given back, see carry.c */

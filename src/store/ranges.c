@@ -89,18 +89,28 @@ const struct varve_range *varve_ranges_find(struct varve_ranges *l, const char *
 	return bsearch(&key, l->list, l->n, sizeof(*l->list), by_key);
 }
 
-size_t varve_ranges_remove_bucket(struct varve_ranges *l, const char *bucket)
+size_t varve_ranges_keep(struct varve_ranges *l, bool (*wanted)(void *ctx, const struct varve_range *e), void *ctx)
 {
 	size_t kept = 0, before = l->n;
 
 	for (size_t i = 0; i < l->n; i++) {
-		if (strcmp(l->list[i].bucket, bucket) != 0)
+		if (wanted(ctx, &l->list[i]))
 			l->list[kept++] = l->list[i];
 		else
 			entry_done(&l->list[i]);
 	}
 	l->n = kept;
 	return before - kept;
+}
+
+static bool is_of_another(void *bucket, const struct varve_range *e)
+{
+	return strcmp(e->bucket, bucket) != 0;
+}
+
+size_t varve_ranges_remove_bucket(struct varve_ranges *l, const char *bucket)
+{
+	return varve_ranges_keep(l, is_of_another, (void *)(uintptr_t)bucket);
 }
 
 /* The first entry that may be the part's. */

@@ -50,6 +50,8 @@ void varve_ranges_done(struct varve_ranges *l);
 int varve_ranges_add(struct varve_ranges *l, const struct varve_range *e) varve_must_check;
 /* The entry, until the list is changed; NULL: none. */
 const struct varve_range *varve_ranges_find(struct varve_ranges *l, const char *bucket, uint64_t part);
+/* Removes what is not wanted. How many went. */
+size_t varve_ranges_keep(struct varve_ranges *l, bool (*wanted)(void *ctx, const struct varve_range *e), void *ctx);
 /* How many went. */
 size_t varve_ranges_remove_bucket(struct varve_ranges *l, const char *bucket);
 /* The lowest head of a part's entries; false: it has none. Quick until an entry is added behind the last _find. */

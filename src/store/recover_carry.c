@@ -138,8 +138,8 @@ static int recover_leftovers(struct varve_store *s, struct varve_err *err)
 static bool has_newer(struct varve_store *s, const struct varve_range *e)
 {
 	guard(&s->ns);
-	for (struct varve_node *f = s->ranged; f; f = f->native->next_ranged)
-		if (f->native->number == e->part && !strcmp(f->bucket->name, e->bucket))
+	for (struct varve_node *f = NULL; (f = varve_carry_next_of(s, e->part, f));)
+		if (!strcmp(f->bucket->name, e->bucket))
 			return true;
 	return false;
 }
@@ -234,9 +234,10 @@ int varve_recover_carried(struct varve_store *s, struct varve_err *err)
 			if (s->buckets[i]->state == VARVE_BUCKET_CLOSING)
 				varve_boundary_settle(s, s->buckets[i]);
 		/* Only then: what is not in the record by now is not asked for any more. */
-		varve_carry_join(s);
+		r = varve_carry_join(s);
 		s->ranges_wanted++;
-		r = varve_carry_finish(s, true);
+		if (r == 0)
+			r = varve_carry_finish(s, true);
 	}
 	if (r < 0)
 		return varve_err_wrap(err, r, "carried parts");
