@@ -48,6 +48,8 @@ def _sanitized():
 SANITIZED = _sanitized()
 # Deadlines are multiplied by this: a sanitized daemon, or a busy machine, is slower, not wrong.
 SLOW = float(os.environ.get("VARVE_TEST_SLOW", "4" if SANITIZED else "1"))
+# Seconds that a daemon may take to end: it brings its filesystem to the disk, with what others wrote there.
+END = 45
 # Whether the daemon may pass opens through to the kernel: "no" runs a test on the daemon-served path.
 # Both ways must give the same bytes; a test that is about one of them only names it in its options.
 PASSTHROUGH = os.environ.get("VARVE_TEST_PASSTHROUGH", "yes") != "no"
@@ -126,7 +128,7 @@ def wait_until(condition, seconds, what, step=0.01):
 
 
 def timeout(seconds):
-    """Gives a test function another time limit than 60 s."""
+    """Gives a test function another time limit than 90 s."""
     def mark(f):
         f.seconds = seconds
         return f
@@ -441,7 +443,7 @@ class Mount:
     def is_mounted(self):
         return any(m[0] == self.mnt for m in mounts_under(self.mnt))
 
-    def wait_exit(self, seconds=15, rc=0):
+    def wait_exit(self, seconds=END, rc=0):
         try:
             got = self.proc.wait(seconds * SLOW)
         except subprocess.TimeoutExpired:
@@ -477,7 +479,7 @@ class Mount:
             self.proc.send_signal(signal.SIGCONT)
             self.proc.terminate()
             try:
-                self.proc.wait(12 * SLOW)
+                self.proc.wait(END * SLOW)
             except subprocess.TimeoutExpired:
                 self.proc.kill()
                 self.proc.wait()
@@ -678,7 +680,7 @@ def _start(name, function, base):
         _die_with_parent()
         os._exit(_run_one(name, function, directory, report))
     return {"name": name, "pid": pid, "report": report, "dir": directory, "began": time.monotonic(),
-            "limit": getattr(function, "seconds", 60) * SLOW, "late": False}
+            "limit": getattr(function, "seconds", 90) * SLOW, "late": False}
 
 
 def _end(job, status, running):

@@ -102,9 +102,9 @@ def test_an_ordinary_user(t):
     # A held descriptor over a boundary, as above.
     p = t.spawn(["sh", "-c", f"exec >> {m.mnt}/current/x; echo 1; read go; echo 2"],
                 stdin=subprocess.PIPE, user=NOBODY, group=NOBODY, extra_groups=[])
-    wait_until(lambda: as_user(f"cat {m.mnt}/current/x", rc=None) == "1\n", 5, "its first line")
+    wait_until(lambda: as_user(f"cat {m.mnt}/current/x", rc=None) == "1\n", 15, "its first line")
     m.shift(3600)
-    wait_until(lambda: "boundary:" in m.log(), 5, "the boundary")
+    wait_until(lambda: "boundary:" in m.log(), 15, "the boundary")
     p.communicate(b"go\n", timeout=10 * SLOW)
     eq(as_user(f"cat {m.mnt}/{old}/x; echo --; cat {m.mnt}/current/x"), "1\n--\n2\n", "both buckets")
 
