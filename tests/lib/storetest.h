@@ -161,14 +161,3 @@ T_FN void t_die_at(struct tstore *t, const char *point, void (*fn)(struct tstore
 	ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 86,
 		      "'%s' was not reached: status %x", point, status);
 }
-
-T_FN int t_main(Suite *s)
-{
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
-}

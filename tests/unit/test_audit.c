@@ -1,4 +1,3 @@
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../lib/unit.h"
 #include "base/sys.h"
 #include "store/audit.h"
 
@@ -245,15 +245,9 @@ START_TEST(test_threads)
 }
 END_TEST
 
-int main(void)
+T_MAIN("audit", 60)
 {
-	Suite *s = suite_create("audit");
-	TCase *tc = tcase_create("audit");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_line);
 	tcase_add_test(tc, test_has);
 	tcase_add_test(tc, test_has_bounded);
@@ -261,9 +255,4 @@ int main(void)
 	tcase_add_test(tc, test_torn_long);
 	tcase_add_test(tc, test_full);
 	tcase_add_test(tc, test_threads);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

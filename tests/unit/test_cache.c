@@ -488,14 +488,8 @@ START_TEST(disk_errors_are_not_bad_bytes)
 }
 END_TEST
 
-int main(void)
+T_MAIN("cache", 100)
 {
-	Suite *s = suite_create("cache");
-	TCase *tc = tcase_create("cache");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, make_segment, free_segment);
 	tcase_add_test(tc, least_recently_used_goes_first);
 	tcase_add_test(tc, what_was_read_whole_goes_first);
@@ -510,9 +504,4 @@ int main(void)
 	tcase_add_test(tc, bad_frame_alone_fails);
 	tcase_add_test(tc, bad_frame_ahead_fails);
 	tcase_add_test(tc, disk_errors_are_not_bad_bytes);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

@@ -650,38 +650,27 @@ START_TEST(test_fsync)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("carry", 60)
 {
-	Suite *s = suite_create("carry");
-	TCase *c = tcase_create("carry");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_loop_test(c, test_first_open_decides, 0, 4);
-	tcase_add_test(c, test_answers_arrive_in_order);
-	tcase_add_test(c, test_empty_stream);
-	tcase_add_test(c, test_not_these);
-	tcase_add_loop_test(c, test_policy, 0, 2);
-	tcase_add_test(c, test_refused);
-	tcase_add_test(c, test_head_not_0);
-	tcase_add_loop_test(c, test_boundary, 0, 2 * (int)(sizeof(cases) / sizeof(*cases)));
-	tcase_add_test(c, test_line_without_end);
-	tcase_add_test(c, test_attributes);
-	tcase_add_loop_test(c, test_many_boundaries, 0, 4);
-	tcase_add_test(c, test_others_are_not_carried);
-	tcase_add_loop_test(c, test_truncate_carried, 0, 4);
-	tcase_add_test(c, test_truncate_native);
-	tcase_add_loop_test(c, test_unlink_in_b, 0, 2);
-	tcase_add_loop_test(c, test_rename_in_b, 0, 4);
-	tcase_add_loop_test(c, test_rename_over_in_b, 0, 2);
-	tcase_add_loop_test(c, test_late, 0, 4);
-	tcase_add_test(c, test_late_behind_an_open_line);
-	tcase_add_loop_test(c, test_fsync, 0, 2);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_loop_test(tc, test_first_open_decides, 0, 4);
+	tcase_add_test(tc, test_answers_arrive_in_order);
+	tcase_add_test(tc, test_empty_stream);
+	tcase_add_test(tc, test_not_these);
+	tcase_add_loop_test(tc, test_policy, 0, 2);
+	tcase_add_test(tc, test_refused);
+	tcase_add_test(tc, test_head_not_0);
+	tcase_add_loop_test(tc, test_boundary, 0, 2 * (int)(sizeof(cases) / sizeof(*cases)));
+	tcase_add_test(tc, test_line_without_end);
+	tcase_add_test(tc, test_attributes);
+	tcase_add_loop_test(tc, test_many_boundaries, 0, 4);
+	tcase_add_test(tc, test_others_are_not_carried);
+	tcase_add_loop_test(tc, test_truncate_carried, 0, 4);
+	tcase_add_test(tc, test_truncate_native);
+	tcase_add_loop_test(tc, test_unlink_in_b, 0, 2);
+	tcase_add_loop_test(tc, test_rename_in_b, 0, 4);
+	tcase_add_loop_test(tc, test_rename_over_in_b, 0, 2);
+	tcase_add_loop_test(tc, test_late, 0, 4);
+	tcase_add_test(tc, test_late_behind_an_open_line);
+	tcase_add_loop_test(tc, test_fsync, 0, 2);
 }

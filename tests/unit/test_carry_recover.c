@@ -526,29 +526,18 @@ START_TEST(test_line_is_finished_later)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("carry_recover", 60)
 {
-	Suite *s = suite_create("carry_recover");
-	TCase *c = tcase_create("carry_recover");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_loop_test(c, test_remount, 0, 32);
-	tcase_add_loop_test(c, test_remount_in_a_line, 0, 3);
-	tcase_add_test(c, test_grew_while_it_was_sealed);
-	tcase_add_loop_test(c, test_line_is_finished_later, 0, 4);
-	tcase_add_loop_test(c, test_no_record, 0, 2);
-	tcase_add_test(c, test_later_version);
-	tcase_add_loop_test(c, test_shorter_part, 0, 5);
-	tcase_add_loop_test(c, test_name_removed_by_hand, 0, 2);
-	tcase_add_test(c, test_full_disk);
-	tcase_add_loop_test(c, test_crash_at_a_boundary, 0, 12);
-	tcase_add_loop_test(c, test_crash_at_a_seal, 0, 24);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_loop_test(tc, test_remount, 0, 32);
+	tcase_add_loop_test(tc, test_remount_in_a_line, 0, 3);
+	tcase_add_test(tc, test_grew_while_it_was_sealed);
+	tcase_add_loop_test(tc, test_line_is_finished_later, 0, 4);
+	tcase_add_loop_test(tc, test_no_record, 0, 2);
+	tcase_add_test(tc, test_later_version);
+	tcase_add_loop_test(tc, test_shorter_part, 0, 5);
+	tcase_add_loop_test(tc, test_name_removed_by_hand, 0, 2);
+	tcase_add_test(tc, test_full_disk);
+	tcase_add_loop_test(tc, test_crash_at_a_boundary, 0, 12);
+	tcase_add_loop_test(tc, test_crash_at_a_seal, 0, 24);
 }

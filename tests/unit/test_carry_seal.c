@@ -321,26 +321,15 @@ START_TEST(test_budget)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("carry_seal", 60)
 {
-	Suite *s = suite_create("carry_seal");
-	TCase *c = tcase_create("carry_seal");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_given_back);
-	tcase_add_test(c, test_not_while_readable);
-	tcase_add_test(c, test_newer_is_removed);
-	tcase_add_loop_test(c, test_sealed_in_any_order, 0, 4);
-	tcase_add_test(c, test_drop_closing);
-	tcase_add_loop_test(c, test_undrop, 0, 8);
-	tcase_add_loop_test(c, test_undrop_after_newer_is_sealed, 0, 2);
-	tcase_add_test(c, test_budget);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_given_back);
+	tcase_add_test(tc, test_not_while_readable);
+	tcase_add_test(tc, test_newer_is_removed);
+	tcase_add_loop_test(tc, test_sealed_in_any_order, 0, 4);
+	tcase_add_test(tc, test_drop_closing);
+	tcase_add_loop_test(tc, test_undrop, 0, 8);
+	tcase_add_loop_test(tc, test_undrop_after_newer_is_sealed, 0, 2);
+	tcase_add_test(tc, test_budget);
 }

@@ -1,5 +1,4 @@
 /* What `varve` is made of, without a mount: instants, stores, plain parts on disk, tables. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../lib/unit.h"
 #include "base/clock.h"
 #include "base/sys.h"
 #include "cli/cli.h"
@@ -278,8 +278,6 @@ int main(void)
 {
 	Suite *s = suite_create("cli");
 	TCase *pure = tcase_create("pure"), *disk = tcase_create("disk");
-	SRunner *sr = srunner_create(s);
-	int failed;
 
 	tcase_add_loop_test(pure, test_instant, 0, (int)(sizeof(instants) / sizeof(instants[0])));
 	tcase_add_test(pure, test_table);
@@ -291,8 +289,5 @@ int main(void)
 	tcase_add_test(disk, test_resolve);
 	suite_add_tcase(s, pure);
 	suite_add_tcase(s, disk);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	return t_main(s);
 }

@@ -1,5 +1,4 @@
 /* The control socket, with a store that is made up here: only what the server asks of it. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -15,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../lib/unit.h"
 #include "base/bytes.h"
 #include "base/sync.h"
 #include "control/client.h"
@@ -452,15 +452,9 @@ START_TEST(test_peer)
 }
 END_TEST
 
-int main(void)
+T_MAIN("control", 60)
 {
-	Suite *s = suite_create("control");
-	TCase *tc = tcase_create("socket");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, test_requests, 0, (int)(sizeof(requests) / sizeof(requests[0])));
 	tcase_add_test(tc, test_status);
 	tcase_add_test(tc, test_socket_mode);
@@ -474,9 +468,4 @@ int main(void)
 	tcase_add_test(tc, test_name_taken);
 	tcase_add_test(tc, test_no_store);
 	tcase_add_test(tc, test_peer);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

@@ -2,7 +2,6 @@
  * Parts that several buckets share, read from the disk: `varve ls` and `varve cat` show of each bucket
  * what is its own, mounted or not, and write nothing.
  */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "../lib/unit.h"
 #include "base/clock.h"
 #include "base/sys.h"
 #include "cli/disk.h"
@@ -356,13 +356,8 @@ START_TEST(test_sealed_meanwhile)
 }
 END_TEST
 
-int main(void)
+T_MAIN("disk_part", 60)
 {
-	Suite *s = suite_create("disk_part");
-	TCase *tc = tcase_create("disk_part");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, setup, teardown);
 	tcase_add_test(tc, test_ranges);
 	tcase_add_test(tc, test_no_range);
@@ -373,9 +368,4 @@ int main(void)
 	tcase_add_test(tc, test_damaged);
 	tcase_add_test(tc, test_only_looks);
 	tcase_add_test(tc, test_sealed_meanwhile);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

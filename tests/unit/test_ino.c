@@ -332,28 +332,17 @@ START_TEST(test_full_disk)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("ino", 60)
 {
-	Suite *s = suite_create("ino");
-	TCase *c = tcase_create("ino");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_in_order);
-	tcase_add_test(c, test_reopened);
-	tcase_add_test(c, test_take);
-	tcase_add_test(c, test_streams);
-	tcase_add_test(c, test_serials);
-	tcase_add_test(c, test_serial_of_a_removed_stream);
-	tcase_add_test(c, test_notes);
-	tcase_add_test(c, test_the_last_number);
-	tcase_add_test(c, test_threads);
-	tcase_add_test(c, test_full_disk);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_in_order);
+	tcase_add_test(tc, test_reopened);
+	tcase_add_test(tc, test_take);
+	tcase_add_test(tc, test_streams);
+	tcase_add_test(tc, test_serials);
+	tcase_add_test(tc, test_serial_of_a_removed_stream);
+	tcase_add_test(tc, test_notes);
+	tcase_add_test(tc, test_the_last_number);
+	tcase_add_test(tc, test_threads);
+	tcase_add_test(tc, test_full_disk);
 }

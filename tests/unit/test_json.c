@@ -1,9 +1,9 @@
-#include <check.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/unit.h"
 #include "base/json.h"
 #include "base/json_parse.h"
 
@@ -214,13 +214,8 @@ START_TEST(test_mangled)
 }
 END_TEST
 
-int main(void)
+T_MAIN("json", 60)
 {
-	Suite *s = suite_create("json");
-	TCase *tc = tcase_create("json");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_loop_test(tc, test_string, 0, (int)(sizeof(strings) / sizeof(strings[0])));
 	tcase_add_loop_test(tc, test_string_back, 0, (int)(sizeof(strings) / sizeof(strings[0])));
 	tcase_add_test(tc, test_parse);
@@ -229,9 +224,4 @@ int main(void)
 	tcase_add_test(tc, test_nesting);
 	tcase_add_test(tc, test_lines);
 	tcase_add_test(tc, test_grows);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

@@ -217,24 +217,13 @@ START_TEST(test_the_list_follows)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("known", 60)
 {
-	Suite *s = suite_create("known");
-	TCase *c = tcase_create("known");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_list);
-	tcase_add_test(c, test_list_is_damaged);
-	tcase_add_test(c, test_the_next_mount_does_not_look);
-	tcase_add_test(c, test_what_was_changed_by_hand_is_seen);
-	tcase_add_test(c, test_a_damaged_list_is_done_without);
-	tcase_add_test(c, test_the_list_follows);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_list);
+	tcase_add_test(tc, test_list_is_damaged);
+	tcase_add_test(tc, test_the_next_mount_does_not_look);
+	tcase_add_test(tc, test_what_was_changed_by_hand_is_seen);
+	tcase_add_test(tc, test_a_damaged_list_is_done_without);
+	tcase_add_test(tc, test_the_list_follows);
 }

@@ -1,5 +1,4 @@
 /* Marks: where a boundary falls in a part, and where an unfinished line ends. */
-#include <check.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../lib/unit.h"
 #include "base/sys.h"
 #include "store/mark.h"
 
@@ -380,15 +380,9 @@ START_TEST(test_told_while_it_settles)
 }
 END_TEST
 
-int main(void)
+T_MAIN("mark", 60)
 {
-	Suite *s = suite_create("mark");
-	TCase *tc = tcase_create("mark");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_settled);
 	tcase_add_loop_test(tc, test_line, 0, (int)(sizeof(lines) / sizeof(*lines)));
 	tcase_add_test(tc, test_piece_by_piece);
@@ -402,9 +396,4 @@ int main(void)
 	tcase_add_test(tc, test_references);
 	tcase_add_test(tc, test_asked_while_written);
 	tcase_add_test(tc, test_told_while_it_settles);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

@@ -1,8 +1,8 @@
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "../lib/unit.h"
 #include "fuse/mountinfo.h"
 
 #define N(a) (sizeof(a) / sizeof((a)[0]))
@@ -58,18 +58,8 @@ START_TEST(mountinfo_bad)
 }
 END_TEST
 
-int main(void)
+T_MAIN("mountinfo", 60)
 {
-	Suite *s = suite_create("mountinfo");
-	TCase *c = tcase_create("mountinfo");
-	SRunner *runner = srunner_create(s);
-	int failed;
-
-	tcase_add_loop_test(c, mountinfo_good, 0, (int)N(good));
-	tcase_add_loop_test(c, mountinfo_bad, 0, (int)N(bad));
-	suite_add_tcase(s, c);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	tcase_add_loop_test(tc, mountinfo_good, 0, (int)N(good));
+	tcase_add_loop_test(tc, mountinfo_bad, 0, (int)N(bad));
 }

@@ -458,14 +458,8 @@ START_TEST(changed_names)
 }
 END_TEST
 
-int main(void)
+T_MAIN("names", 60)
 {
-	Suite *s = suite_create("names");
-	TCase *tc = tcase_create("names");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, window_of_instant, 0, (int)N(windows));
 	tcase_add_loop_test(tc, length_text, 0, (int)N(lengths_good));
 	tcase_add_loop_test(tc, length_refused, 0, (int)N(lengths_bad));
@@ -476,10 +470,4 @@ int main(void)
 	tcase_add_test(tc, random_weeks_and_months);
 	tcase_add_test(tc, against_libc);
 	tcase_add_test(tc, changed_names);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

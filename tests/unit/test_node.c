@@ -1,9 +1,9 @@
 /* Nodes: trees in memory, the table of ids, paths, references. No disk. */
-#include <check.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "../lib/unit.h"
 #include "store/core.h"
 #include "store/entry.h"
 
@@ -357,36 +357,19 @@ START_TEST(test_give_value)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("node", 60)
 {
-	Suite *suite = suite_create("node");
-	TCase *c = tcase_create("node");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_new);
-	tcase_add_test(c, test_stream);
-	tcase_add_test(c, test_link);
-	tcase_add_test(c, test_many);
-	tcase_add_test(c, test_each_takes_its_own_away);
-	tcase_add_test(c, test_path);
-	tcase_add_test(c, test_deep);
-	tcase_add_test(c, test_tree_drop);
-	tcase_add_test(c, test_successors);
-	tcase_add_test(c, test_twins);
-	tcase_add_test(c, test_name_check);
-	tcase_add_test(c, test_give_value);
-	suite_add_tcase(suite, c);
-	return suite;
-}
-
-int main(void)
-{
-	SRunner *sr = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_new);
+	tcase_add_test(tc, test_stream);
+	tcase_add_test(tc, test_link);
+	tcase_add_test(tc, test_many);
+	tcase_add_test(tc, test_each_takes_its_own_away);
+	tcase_add_test(tc, test_path);
+	tcase_add_test(tc, test_deep);
+	tcase_add_test(tc, test_tree_drop);
+	tcase_add_test(tc, test_successors);
+	tcase_add_test(tc, test_twins);
+	tcase_add_test(tc, test_name_check);
+	tcase_add_test(tc, test_give_value);
 }

@@ -251,26 +251,15 @@ START_TEST(test_looked_at_before_it_goes)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("opened", 60)
 {
-	Suite *s = suite_create("opened");
-	TCase *c = tcase_create("opened");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_loop_test(c, test_nothing_written, 0, 4);
-	tcase_add_loop_test(c, test_written, 0, 4);
-	tcase_add_loop_test(c, test_written_and_taken, 0, 4);
-	tcase_add_test(c, test_renamed_while_empty);
-	tcase_add_loop_test(c, test_readers_have_the_number, 0, 3);
-	tcase_add_test(c, test_only_read);
-	tcase_add_test(c, test_nameless);
-	tcase_add_test(c, test_looked_at_before_it_goes);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_loop_test(tc, test_nothing_written, 0, 4);
+	tcase_add_loop_test(tc, test_written, 0, 4);
+	tcase_add_loop_test(tc, test_written_and_taken, 0, 4);
+	tcase_add_test(tc, test_renamed_while_empty);
+	tcase_add_loop_test(tc, test_readers_have_the_number, 0, 3);
+	tcase_add_test(tc, test_only_read);
+	tcase_add_test(tc, test_nameless);
+	tcase_add_test(tc, test_looked_at_before_it_goes);
 }

@@ -1,8 +1,8 @@
-#include <check.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/unit.h"
 #include "fuse/options.h"
 
 #define N(a) (sizeof(a) / sizeof((a)[0]))
@@ -195,20 +195,10 @@ START_TEST(options_flags)
 }
 END_TEST
 
-int main(void)
+T_MAIN("options", 60)
 {
-	Suite *s = suite_create("options");
-	TCase *c = tcase_create("options");
-	SRunner *runner = srunner_create(s);
-	int failed;
-
-	tcase_add_loop_test(c, options_good, 0, (int)N(good));
-	tcase_add_test(c, options_fsname_is_escaped);
-	tcase_add_loop_test(c, options_bad, 0, (int)N(bad));
-	tcase_add_loop_test(c, options_flags, 0, (int)N(flags));
-	suite_add_tcase(s, c);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	tcase_add_loop_test(tc, options_good, 0, (int)N(good));
+	tcase_add_test(tc, options_fsname_is_escaped);
+	tcase_add_loop_test(tc, options_bad, 0, (int)N(bad));
+	tcase_add_loop_test(tc, options_flags, 0, (int)N(flags));
 }

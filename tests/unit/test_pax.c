@@ -385,13 +385,8 @@ END_TEST
 
 #define COUNT(a) (int)(sizeof(a) / sizeof((a)[0]))
 
-int main(void)
+T_MAIN("pax", 60)
 {
-	Suite *s = suite_create("pax");
-	TCase *tc = tcase_create("headers");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_test(tc, plain_file);
 	tcase_add_test(tc, directories);
 	tcase_add_test(tc, other_systems_paths);
@@ -403,9 +398,4 @@ int main(void)
 	tcase_add_test(tc, charsets);
 	tcase_add_test(tc, sparse);
 	tcase_add_test(tc, attributes);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

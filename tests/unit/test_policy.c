@@ -1,10 +1,10 @@
-#include <check.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/unit.h"
 #include "base/clock.h"
 #include "store/policy.h"
 
@@ -555,13 +555,8 @@ START_TEST(later_wins)
 }
 END_TEST
 
-int main(void)
+T_MAIN("policy", 60)
 {
-	Suite *s = suite_create("policy");
-	TCase *tc = tcase_create("policy");
-	SRunner *sr;
-	int failed;
-
 	tcase_add_test(tc, defaults);
 	tcase_add_loop_test(tc, set_good, 0, (int)N(good));
 	tcase_add_loop_test(tc, set_refused, 0, (int)N(refused));
@@ -577,10 +572,4 @@ int main(void)
 	tcase_add_test(tc, conf_round_trip_all);
 	tcase_add_test(tc, conf_text_shows_all);
 	tcase_add_test(tc, later_wins);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

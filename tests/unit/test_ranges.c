@@ -486,13 +486,9 @@ START_TEST(test_same_key_twice)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("ranges", 60)
 {
-	Suite *s = suite_create("ranges");
-	TCase *tc = tcase_create("list");
-
 	tcase_add_checked_fixture(tc, set_up, tear_down);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_find);
 	tcase_add_test(tc, test_add_copies);
 	tcase_add_test(tc, test_remove_bucket);
@@ -509,17 +505,4 @@ static Suite *make_suite(void)
 	tcase_add_loop_test(tc, test_unsound, 0, (int)(sizeof(unsound) / sizeof(*unsound)));
 	tcase_add_test(tc, test_refused);
 	tcase_add_test(tc, test_same_key_twice);
-	suite_add_tcase(s, tc);
-	return s;
-}
-
-int main(void)
-{
-	SRunner *sr = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

@@ -267,30 +267,13 @@ START_TEST(test_full_disk)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("ranges_file", 60)
 {
-	Suite *s = suite_create("ranges_file");
-	TCase *tc = tcase_create("ranges_file");
-
 	tcase_add_checked_fixture(tc, set_up_file, tear_down_file);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_no_file);
 	tcase_add_test(tc, test_save_and_load);
 	tcase_add_test(tc, test_growth);
 	tcase_add_test(tc, test_torn);
 	tcase_add_test(tc, test_rubbish_in_the_slots);
 	tcase_add_test(tc, test_full_disk);
-	suite_add_tcase(s, tc);
-	return s;
-}
-
-int main(void)
-{
-	SRunner *sr = srunner_create(make_suite());
-	int failed;
-
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

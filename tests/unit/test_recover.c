@@ -622,43 +622,32 @@ START_TEST(test_opening_again_changes_nothing)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("recover", 60)
 {
-	Suite *s = suite_create("recover");
-	TCase *c = tcase_create("recover");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_current_goes_on);
-	tcase_add_test(c, test_closing_is_sealed);
-	tcase_add_test(c, test_closing_is_sealed_by_itself);
-	tcase_add_test(c, test_closing_that_holds_nothing);
-	tcase_add_test(c, test_seal_was_not_committed);
-	tcase_add_test(c, test_other_hidden_things_stay);
-	tcase_add_loop_test(c, test_seal_was_committed, 0, 2);
-	tcase_add_test(c, test_some_parts_were_removed);
-	tcase_add_test(c, test_part_that_grew_goes_on);
-	tcase_add_loop_test(c, test_parts_differ_from_the_segment, 0,
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_current_goes_on);
+	tcase_add_test(tc, test_closing_is_sealed);
+	tcase_add_test(tc, test_closing_is_sealed_by_itself);
+	tcase_add_test(tc, test_closing_that_holds_nothing);
+	tcase_add_test(tc, test_seal_was_not_committed);
+	tcase_add_test(tc, test_other_hidden_things_stay);
+	tcase_add_loop_test(tc, test_seal_was_committed, 0, 2);
+	tcase_add_test(tc, test_some_parts_were_removed);
+	tcase_add_test(tc, test_part_that_grew_goes_on);
+	tcase_add_loop_test(tc, test_parts_differ_from_the_segment, 0,
 			    (int)(sizeof(differ) / sizeof(*differ)));
-	tcase_add_test(c, test_junk_is_ignored);
-	tcase_add_test(c, test_no_file_of_ours_below_open);
-	tcase_add_test(c, test_symbolic_links);
-	tcase_add_loop_test(c, test_hold_survives, 0, 2);
-	tcase_add_test(c, test_hold_of_the_current);
-	tcase_add_loop_test(c, test_drop_without_audit_line, 0, 4);
-	tcase_add_test(c, test_removal_had_begun);
-	tcase_add_loop_test(c, test_torn_audit_line, 0, 5);
-	tcase_add_loop_test(c, test_tombstones_survive, 0, 6);
-	tcase_add_loop_test(c, test_segment_is_damaged, 0,
+	tcase_add_test(tc, test_junk_is_ignored);
+	tcase_add_test(tc, test_no_file_of_ours_below_open);
+	tcase_add_test(tc, test_symbolic_links);
+	tcase_add_loop_test(tc, test_hold_survives, 0, 2);
+	tcase_add_test(tc, test_hold_of_the_current);
+	tcase_add_loop_test(tc, test_drop_without_audit_line, 0, 4);
+	tcase_add_test(tc, test_removal_had_begun);
+	tcase_add_loop_test(tc, test_torn_audit_line, 0, 5);
+	tcase_add_loop_test(tc, test_tombstones_survive, 0, 6);
+	tcase_add_loop_test(tc, test_segment_is_damaged, 0,
 			    (int)(sizeof(damage_at) / sizeof(*damage_at)));
-	tcase_add_test(c, test_content_is_damaged);
-	tcase_add_test(c, test_sealed_bucket_is_empty);
-	tcase_add_test(c, test_opening_again_changes_nothing);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_test(tc, test_content_is_damaged);
+	tcase_add_test(tc, test_sealed_bucket_is_empty);
+	tcase_add_test(tc, test_opening_again_changes_nothing);
 }

@@ -361,24 +361,13 @@ START_TEST(test_killed_at_any_instant)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("recover_crash", 100)
 {
-	Suite *s = suite_create("recover_crash");
-	TCase *c = tcase_create("recover_crash");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 100);
-	tcase_add_loop_test(c, test_boundary, 0, 2);
-	tcase_add_loop_test(c, test_seal, 0, N_SEAL * (N_SEAL + 1));
-	tcase_add_loop_test(c, test_second_seal, 0, N_SEAL);
-	tcase_add_loop_test(c, test_drop, 0, 12);
-	tcase_add_test(c, test_publish);
-	tcase_add_test(c, test_killed_at_any_instant);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_loop_test(tc, test_boundary, 0, 2);
+	tcase_add_loop_test(tc, test_seal, 0, N_SEAL * (N_SEAL + 1));
+	tcase_add_loop_test(tc, test_second_seal, 0, N_SEAL);
+	tcase_add_loop_test(tc, test_drop, 0, 12);
+	tcase_add_test(tc, test_publish);
+	tcase_add_test(tc, test_killed_at_any_instant);
 }

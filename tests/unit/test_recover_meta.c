@@ -627,45 +627,35 @@ START_TEST(test_length_is_changed)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("recover_meta", 60)
 {
-	Suite *s = suite_create("recover_meta");
-	TCase *c = tcase_create("recover_meta");
 	const int n_spoils = (int)(sizeof(ino_files) / sizeof(*ino_files));
 
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_made_where_nothing_is);
-	tcase_add_test(c, test_made_in_an_empty_folder);
-	tcase_add_loop_test(c, test_making_was_cut_short, 0, 8);
-	tcase_add_test(c, test_refused_where_other_files_are);
-	tcase_add_test(c, test_refused_inside_another_store);
-	tcase_add_test(c, test_configuration_is_lost);
-	tcase_add_test(c, test_configuration_is_damaged);
-	tcase_add_test(c, test_in_use);
-	tcase_add_loop_test(c, test_counter_is_lost, 0, n_spoils);
-	tcase_add_test(c, test_counter_is_lost_before_a_seal);
-	tcase_add_test(c, test_counter_is_lost_twice);
-	tcase_add_test(c, test_part_without_number);
-	tcase_add_loop_test(c, test_part_with_a_bad_number, 0,
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_made_where_nothing_is);
+	tcase_add_test(tc, test_made_in_an_empty_folder);
+	tcase_add_loop_test(tc, test_making_was_cut_short, 0, 8);
+	tcase_add_test(tc, test_refused_where_other_files_are);
+	tcase_add_test(tc, test_refused_inside_another_store);
+	tcase_add_test(tc, test_configuration_is_lost);
+	tcase_add_test(tc, test_configuration_is_damaged);
+	tcase_add_test(tc, test_in_use);
+	tcase_add_loop_test(tc, test_counter_is_lost, 0, n_spoils);
+	tcase_add_test(tc, test_counter_is_lost_before_a_seal);
+	tcase_add_test(tc, test_counter_is_lost_twice);
+	tcase_add_test(tc, test_part_without_number);
+	tcase_add_loop_test(tc, test_part_with_a_bad_number, 0,
 			    (int)(sizeof(bad_numbers) / sizeof(*bad_numbers)));
-	tcase_add_test(c, test_number_is_there_twice);
-	tcase_add_loop_test(c, test_clock_record_is_lost, 0, n_spoils);
-	tcase_add_test(c, test_off_for_three_windows);
-	tcase_add_test(c, test_off_for_longer_than_the_retention);
-	tcase_add_test(c, test_clock_is_behind_at_a_mount);
-	tcase_add_loop_test(c, test_clock_jumps_and_comes_back, 0, 2);
-	tcase_add_test(c, test_jump_is_accepted);
-	tcase_add_test(c, test_name_is_taken);
-	tcase_add_test(c, test_window_is_not_known);
-	tcase_add_loop_test(c, test_facts_of_a_bucket_are_bad, 0,
+	tcase_add_test(tc, test_number_is_there_twice);
+	tcase_add_loop_test(tc, test_clock_record_is_lost, 0, n_spoils);
+	tcase_add_test(tc, test_off_for_three_windows);
+	tcase_add_test(tc, test_off_for_longer_than_the_retention);
+	tcase_add_test(tc, test_clock_is_behind_at_a_mount);
+	tcase_add_loop_test(tc, test_clock_jumps_and_comes_back, 0, 2);
+	tcase_add_test(tc, test_jump_is_accepted);
+	tcase_add_test(tc, test_name_is_taken);
+	tcase_add_test(tc, test_window_is_not_known);
+	tcase_add_loop_test(tc, test_facts_of_a_bucket_are_bad, 0,
 			    (int)(sizeof(bad_facts) / sizeof(*bad_facts)));
-	tcase_add_test(c, test_length_is_changed);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_test(tc, test_length_is_changed);
 }

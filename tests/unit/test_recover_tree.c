@@ -209,28 +209,17 @@ START_TEST(test_deep_directories)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("recover_tree", 60)
 {
-	Suite *s = suite_create("recover_tree");
-	TCase *c = tcase_create("recover_tree");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_skeleton_lacks_a_directory);
-	tcase_add_test(c, test_skeleton_is_lost);
-	tcase_add_test(c, test_marker_without_serial);
-	tcase_add_loop_test(c, test_marker_with_a_bad_serial, 0,
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_skeleton_lacks_a_directory);
+	tcase_add_test(tc, test_skeleton_is_lost);
+	tcase_add_test(tc, test_marker_without_serial);
+	tcase_add_loop_test(tc, test_marker_with_a_bad_serial, 0,
 			    (int)(sizeof(bad_serials) / sizeof(*bad_serials)));
-	tcase_add_test(c, test_serial_is_there_twice);
-	tcase_add_test(c, test_stream_and_directory_of_one_name);
-	tcase_add_test(c, test_file_and_skeleton_directory_of_one_name);
-	tcase_add_test(c, test_staging_survives);
-	tcase_add_test(c, test_deep_directories);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_test(tc, test_serial_is_there_twice);
+	tcase_add_test(tc, test_stream_and_directory_of_one_name);
+	tcase_add_test(tc, test_file_and_skeleton_directory_of_one_name);
+	tcase_add_test(tc, test_staging_survives);
+	tcase_add_test(tc, test_deep_directories);
 }

@@ -432,24 +432,12 @@ START_TEST(against_naive)
 }
 END_TEST
 
-int main(void)
+T_MAIN("retention", 60)
 {
-	Suite *s = suite_create("retention");
-	TCase *tc = tcase_create("retention");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, plan, 0, (int)N(plans));
 	tcase_add_test(tc, when);
 	tcase_add_test(tc, to_the_nanosecond);
 	tcase_add_test(tc, large_numbers);
 	tcase_add_test(tc, names);
 	tcase_add_test(tc, against_naive);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -324,15 +324,9 @@ START_TEST(test_large)
 }
 END_TEST
 
-int main(void)
+T_MAIN("seal", 100)
 {
-	Suite *s = suite_create("seal");
-	TCase *tc = tcase_create("seal");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 100);
 	tcase_add_test(tc, test_kinds);
 	tcase_add_test(tc, test_xattrs);
 	tcase_add_test(tc, test_holes);
@@ -340,9 +334,4 @@ int main(void)
 	tcase_add_test(tc, test_many_members);
 	tcase_add_test(tc, test_same_bytes);
 	tcase_add_test(tc, test_large);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

@@ -387,15 +387,9 @@ START_TEST(test_damaged_when_read_back)
 }
 END_TEST
 
-int main(void)
+T_MAIN("seal_faults", 100)
 {
-	Suite *s = suite_create("seal_faults");
-	TCase *tc = tcase_create("seal_faults");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 100);
 	tcase_add_test(tc, test_leftover);
 	tcase_add_test(tc, test_disk_full);
 	tcase_add_test(tc, test_unreadable);
@@ -404,9 +398,4 @@ int main(void)
 	tcase_add_test(tc, test_cancel);
 	tcase_add_test(tc, test_cancel_any_time);
 	tcase_add_loop_test(tc, test_damaged_when_read_back, 0, 3);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

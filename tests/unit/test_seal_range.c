@@ -380,24 +380,13 @@ START_TEST(test_dress)
 }
 END_TEST
 
-int main(void)
+T_MAIN("seal_range", 100)
 {
-	Suite *s = suite_create("seal_range");
-	TCase *tc = tcase_create("seal_range");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, begin, teardown);
-	tcase_set_timeout(tc, 100);
 	tcase_add_test(tc, test_ranges);
 	tcase_add_test(tc, test_holes);
 	tcase_add_test(tc, test_appended_behind);
 	tcase_add_test(tc, test_cut_meanwhile);
 	tcase_add_test(tc, test_beyond_the_part);
 	tcase_add_test(tc, test_dress);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

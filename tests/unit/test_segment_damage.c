@@ -487,14 +487,8 @@ START_TEST(damaged_frame)
 }
 END_TEST
 
-int main(void)
+T_MAIN("segment_damage", 100)
 {
-	Suite *s = suite_create("segment_damage");
-	TCase *tc = tcase_create("damage");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	tcase_set_timeout(tc, 100);
 	tcase_add_test(tc, truncated);
 	tcase_add_test(tc, beginning_cut_off);
 	tcase_add_test(tc, every_bit_flipped);
@@ -504,9 +498,4 @@ int main(void)
 	tcase_add_test(tc, header_sizes);
 	tcase_add_test(tc, body_of_other_size);
 	tcase_add_test(tc, damaged_frame);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

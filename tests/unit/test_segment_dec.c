@@ -290,14 +290,8 @@ START_TEST(source_fails)
 }
 END_TEST
 
-int main(void)
+T_MAIN("segment_dec", 100)
 {
-	Suite *s = suite_create("segment_dec");
-	TCase *tc = tcase_create("round trip");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	tcase_set_timeout(tc, 100);
 	tcase_add_loop_test(tc, any_size, 0, COUNT(sizes));
 	tcase_add_test(tc, holes);
 	tcase_add_test(tc, mapping);
@@ -307,9 +301,4 @@ int main(void)
 	tcase_add_test(tc, deepest_directories);
 	tcase_add_test(tc, zero_frames_per_file);
 	tcase_add_test(tc, source_fails);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

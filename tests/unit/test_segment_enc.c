@@ -517,14 +517,8 @@ START_TEST(sealing_goes_on_when_nothing_is_idle)
 }
 END_TEST
 
-int main(void)
+T_MAIN("segment_enc", 100)
 {
-	Suite *s = suite_create("segment_enc");
-	TCase *tc = tcase_create("encoder");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	tcase_set_timeout(tc, 100);
 	tcase_add_loop_test(tc, order_of_members, 0, COUNT(orders));
 	tcase_add_test(tc, first_member);
 	tcase_add_test(tc, nothing_after_the_end);
@@ -540,9 +534,4 @@ int main(void)
 	tcase_add_test(tc, compressors_are_idle);
 	tcase_add_test(tc, no_thread_for_a_small_segment);
 	tcase_add_test(tc, sealing_goes_on_when_nothing_is_idle);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

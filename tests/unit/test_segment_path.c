@@ -279,13 +279,8 @@ END_TEST
 
 #define COUNT(a) (int)(sizeof(a) / sizeof((a)[0]))
 
-int main(void)
+T_MAIN("segment_path", 60)
 {
-	Suite *s = suite_create("segment_path");
-	TCase *tc = tcase_create("members");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_loop_test(tc, path_check, 0, COUNT(paths));
 	tcase_add_test(tc, path_check_length);
 	tcase_add_test(tc, path_order);
@@ -294,9 +289,4 @@ int main(void)
 	tcase_add_test(tc, xattr_name_too_long);
 	tcase_add_loop_test(tc, extents_align, 0, COUNT(aligns));
 	tcase_add_loop_test(tc, member_check, 0, COUNT(members));
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

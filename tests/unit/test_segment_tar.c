@@ -385,21 +385,10 @@ START_TEST(tar_lists_names)
 }
 END_TEST
 
-int main(void)
+T_MAIN("segment_tar", 100)
 {
-	Suite *s = suite_create("segment_tar");
-	TCase *tc = tcase_create("tools");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	tcase_set_timeout(tc, 100);
 	tcase_add_test(tc, seek_table);
 	tcase_add_test(tc, tar_and_bsdtar_restore_all);
 	tcase_add_test(tc, tar_restores_more);
 	tcase_add_test(tc, tar_lists_names);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

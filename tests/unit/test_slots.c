@@ -1,4 +1,3 @@
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../lib/unit.h"
 #include "base/sys.h"
 #include "store/slots.h"
 
@@ -323,15 +323,9 @@ START_TEST(test_not_a_file)
 }
 END_TEST
 
-int main(void)
+T_MAIN("slots", 60)
 {
-	Suite *s = suite_create("slots");
-	TCase *tc = tcase_create("slots");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_fresh);
 	tcase_add_test(tc, test_write_read);
 	tcase_add_test(tc, test_limits);
@@ -342,9 +336,4 @@ int main(void)
 	tcase_add_test(tc, test_peek);
 	tcase_add_test(tc, test_other_magic);
 	tcase_add_test(tc, test_not_a_file);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

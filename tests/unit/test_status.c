@@ -1,8 +1,8 @@
 /* The store's status as it is shown: the JSON document and the metrics. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/unit.h"
 #include "base/json_parse.h"
 #include "control/status_json.h"
 #include "fuse/metrics.h"
@@ -123,19 +123,9 @@ START_TEST(status_as_metrics)
 }
 END_TEST
 
-int main(void)
+T_MAIN("status", 60)
 {
-	Suite *s = suite_create("status");
-	TCase *c = tcase_create("status");
-	SRunner *runner = srunner_create(s);
-	int failed;
-
-	tcase_add_test(c, status_as_json);
-	tcase_add_test(c, status_of_no_buckets);
-	tcase_add_test(c, status_as_metrics);
-	suite_add_tcase(s, c);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	tcase_add_test(tc, status_as_json);
+	tcase_add_test(tc, status_of_no_buckets);
+	tcase_add_test(tc, status_as_metrics);
 }

@@ -393,28 +393,17 @@ START_TEST(test_xattrs)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("store_dirs", 60)
 {
-	Suite *s = suite_create("store_dirs");
-	TCase *c = tcase_create("store_dirs");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_publish_a_file);
-	tcase_add_loop_test(c, test_publish_a_directory, 0, 3);
-	tcase_add_test(c, test_publish_many);
-	tcase_add_test(c, test_move_directory_with_parts);
-	tcase_add_test(c, test_move_directory_without_parts);
-	tcase_add_test(c, test_move_over_directories);
-	tcase_add_test(c, test_remove_directories);
-	tcase_add_test(c, test_modes);
-	tcase_add_loop_test(c, test_default_acl, 0, 2);
-	tcase_add_test(c, test_xattrs);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_publish_a_file);
+	tcase_add_loop_test(tc, test_publish_a_directory, 0, 3);
+	tcase_add_test(tc, test_publish_many);
+	tcase_add_test(tc, test_move_directory_with_parts);
+	tcase_add_test(tc, test_move_directory_without_parts);
+	tcase_add_test(tc, test_move_over_directories);
+	tcase_add_test(tc, test_remove_directories);
+	tcase_add_test(tc, test_modes);
+	tcase_add_loop_test(tc, test_default_acl, 0, 2);
+	tcase_add_test(tc, test_xattrs);
 }

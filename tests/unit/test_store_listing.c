@@ -433,29 +433,18 @@ START_TEST(test_undrop_while_it_is_known)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("store_listing", 60)
 {
-	Suite *s = suite_create("store_listing");
-	TCase *c = tcase_create("store_listing");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_loop_test(c, test_listing_while_names_go, 0, 3);
-	tcase_add_test(c, test_a_sealed_cookie_is_the_same_for_every_handle);
-	tcase_add_test(c, test_listing_a_dropped_bucket_ends);
-	tcase_add_test(c, test_listing_while_names_come);
-	tcase_add_test(c, test_listing_plus);
-	tcase_add_test(c, test_dots);
-	tcase_add_test(c, test_the_link_to_current);
-	tcase_add_test(c, test_rm_r);
-	tcase_add_test(c, test_rmdir_as_posix_has_it);
-	tcase_add_test(c, test_drop_and_undrop);
-	tcase_add_test(c, test_undrop_while_it_is_known);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_loop_test(tc, test_listing_while_names_go, 0, 3);
+	tcase_add_test(tc, test_a_sealed_cookie_is_the_same_for_every_handle);
+	tcase_add_test(tc, test_listing_a_dropped_bucket_ends);
+	tcase_add_test(tc, test_listing_while_names_come);
+	tcase_add_test(tc, test_listing_plus);
+	tcase_add_test(tc, test_dots);
+	tcase_add_test(tc, test_the_link_to_current);
+	tcase_add_test(tc, test_rm_r);
+	tcase_add_test(tc, test_rmdir_as_posix_has_it);
+	tcase_add_test(tc, test_drop_and_undrop);
+	tcase_add_test(tc, test_undrop_while_it_is_known);
 }

@@ -267,26 +267,15 @@ START_TEST(test_accounts)
 }
 END_TEST
 
-static Suite *make_suite(void)
+T_MAIN("store_numbers", 60)
 {
-	Suite *s = suite_create("store_numbers");
-	TCase *c = tcase_create("store_numbers");
-
-	tcase_add_checked_fixture(c, set_up, tear_down);
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, test_numbers_for_life);
-	tcase_add_test(c, test_numbers_over_many_boundaries);
-	tcase_add_test(c, test_modes_survive_boundaries);
-	tcase_add_test(c, test_times);
-	tcase_add_test(c, test_what_makes_a_stream);
-	tcase_add_test(c, test_references);
-	tcase_add_test(c, test_files_that_come_and_go);
-	tcase_add_loop_test(c, test_accounts, 0, 2);
-	suite_add_tcase(s, c);
-	return s;
-}
-
-int main(void)
-{
-	return t_main(make_suite());
+	tcase_add_checked_fixture(tc, set_up, tear_down);
+	tcase_add_test(tc, test_numbers_for_life);
+	tcase_add_test(tc, test_numbers_over_many_boundaries);
+	tcase_add_test(tc, test_modes_survive_boundaries);
+	tcase_add_test(tc, test_times);
+	tcase_add_test(tc, test_what_makes_a_stream);
+	tcase_add_test(tc, test_references);
+	tcase_add_test(tc, test_files_that_come_and_go);
+	tcase_add_loop_test(tc, test_accounts, 0, 2);
 }

@@ -657,14 +657,8 @@ START_TEST(unlinked_is_read_and_closed)
 }
 END_TEST
 
-int main(void)
+T_MAIN("store_segment", 100)
 {
-	Suite *s = suite_create("store_segment");
-	TCase *tc = tcase_create("segment");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
-	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, offsets_and_sizes);
 	tcase_add_test(tc, what_is_no_file);
@@ -680,9 +674,4 @@ int main(void)
 	tcase_add_test(tc, what_can_be_viewed);
 	tcase_add_test(tc, what_is_around);
 	tcase_add_test(tc, unlinked_is_read_and_closed);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
 }

@@ -1,7 +1,7 @@
 /* Threads that work for long: they pause. */
+#include "../lib/unit.h"
 #include "base/thread.h"
 
-#include <check.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <time.h>
@@ -44,17 +44,7 @@ START_TEST(test_pace)
 }
 END_TEST
 
-int main(void)
+T_MAIN("thread", 60)
 {
-	Suite *s = suite_create("thread");
-	TCase *tc = tcase_create("thread");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_test(tc, test_pace);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

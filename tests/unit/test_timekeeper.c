@@ -1,7 +1,7 @@
-#include <check.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "../lib/unit.h"
 #include "base/clock.h"
 #include "store/timekeeper.h"
 
@@ -378,20 +378,9 @@ START_TEST(random_clocks)
 }
 END_TEST
 
-int main(void)
+T_MAIN("timekeeper", 60)
 {
-	Suite *s = suite_create("timekeeper");
-	TCase *tc = tcase_create("timekeeper");
-	SRunner *sr;
-	int failed;
-
 	tcase_add_loop_test(tc, scene, 0, (int)N(scenes));
 	tcase_add_test(tc, ends_of_time);
 	tcase_add_test(tc, random_clocks);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -519,16 +519,10 @@ START_TEST(test_threads)
 }
 END_TEST
 
-int main(void)
+T_MAIN("tombs", 60)
 {
-	Suite *s = suite_create("tombs");
-	TCase *tc = tcase_create("tombs");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	varve_log_init("test_tombs", 0, VARVE_LOG_ERROR);
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_test(tc, test_nothing);
 	tcase_add_test(tc, test_add_and_load);
 	tcase_add_test(tc, test_golden);
@@ -543,9 +537,4 @@ int main(void)
 	tcase_add_test(tc, test_disk_full_at_first);
 	tcase_add_test(tc, test_many);
 	tcase_add_test(tc, test_threads);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

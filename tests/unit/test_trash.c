@@ -398,15 +398,9 @@ START_TEST(test_allocated)
 }
 END_TEST
 
-int main(void)
+T_MAIN("trash", 60)
 {
-	Suite *s = suite_create("trash");
-	TCase *tc = tcase_create("trash");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, setup, teardown);
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, test_name, 0, sizeof(names) / sizeof(*names));
 	tcase_add_test(tc, test_name_refused);
 	tcase_add_test(tc, test_name_not_ours);
@@ -418,9 +412,4 @@ int main(void)
 	tcase_add_test(tc, test_remove_after_crash);
 	tcase_add_test(tc, test_remove_deep);
 	tcase_add_test(tc, test_allocated);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }

@@ -1,10 +1,10 @@
-#include <check.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../lib/unit.h"
 #include "base/civil.h"
 #include "base/clock.h"
 #include "base/units.h"
@@ -414,14 +414,8 @@ START_TEST(floor_div)
 }
 END_TEST
 
-int main(void)
+T_MAIN("units", 60)
 {
-	Suite *s = suite_create("units");
-	TCase *tc = tcase_create("units");
-	SRunner *sr;
-	int failed;
-
-	tcase_set_timeout(tc, 60);
 	tcase_add_loop_test(tc, duration_good, 0, (int)N(durations));
 	tcase_add_loop_test(tc, duration_bad, 0, (int)N(durations_bad));
 	tcase_add_loop_test(tc, size_good, 0, (int)N(sizes));
@@ -435,10 +429,4 @@ int main(void)
 	tcase_add_test(tc, short_buffers);
 	tcase_add_test(tc, civil_dates);
 	tcase_add_test(tc, floor_div);
-	suite_add_tcase(s, tc);
-	sr = srunner_create(s);
-	srunner_run_all(sr, CK_ENV);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

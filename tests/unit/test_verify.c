@@ -740,8 +740,6 @@ int main(void)
 {
 	Suite *s = suite_create("verify");
 	TCase *tc = tcase_create("segment"), *st = tcase_create("store");
-	SRunner *sr = srunner_create(s);
-	int failed;
 
 	tcase_set_timeout(tc, 100);
 	tcase_add_unchecked_fixture(tc, set_up, tear_down);
@@ -764,8 +762,5 @@ int main(void)
 	tcase_add_test(st, some_buckets);
 	tcase_add_test(st, no_store);
 	suite_add_tcase(s, st);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed > 0;
+	return t_main(s);
 }

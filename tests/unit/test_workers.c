@@ -1,9 +1,9 @@
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "../lib/unit.h"
 #include "fuse/workers.h"
 
 #define N(a) (sizeof(a) / sizeof((a)[0]))
@@ -289,24 +289,13 @@ START_TEST(workers_from_many_threads)
 }
 END_TEST
 
-int main(void)
+T_MAIN("workers", 60)
 {
-	Suite *s = suite_create("workers");
-	TCase *c = tcase_create("workers");
-	SRunner *runner = srunner_create(s);
-	int failed;
-
-	tcase_set_timeout(c, 60);
-	tcase_add_test(c, workers_grow_to_the_bound);
-	tcase_add_test(c, workers_are_used_again);
-	tcase_add_test(c, workers_keep_the_order);
-	tcase_add_test(c, workers_classes_do_not_wait_for_each_other);
-	tcase_add_test(c, workers_end_when_idle);
-	tcase_add_test(c, workers_stop_drops_what_is_queued);
-	tcase_add_test(c, workers_from_many_threads);
-	suite_add_tcase(s, c);
-	srunner_run_all(runner, CK_NORMAL);
-	failed = srunner_ntests_failed(runner);
-	srunner_free(runner);
-	return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+	tcase_add_test(tc, workers_grow_to_the_bound);
+	tcase_add_test(tc, workers_are_used_again);
+	tcase_add_test(tc, workers_keep_the_order);
+	tcase_add_test(tc, workers_classes_do_not_wait_for_each_other);
+	tcase_add_test(tc, workers_end_when_idle);
+	tcase_add_test(tc, workers_stop_drops_what_is_queued);
+	tcase_add_test(tc, workers_from_many_threads);
 }

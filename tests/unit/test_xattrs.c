@@ -1,5 +1,4 @@
 /* Extended attributes as they are kept: what of them, in which order, and how they are answered. */
-#include <check.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,6 +7,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "../lib/unit.h"
 #include "base/sys.h"
 #include "format/segment.h"
 #include "store/xattrs.h"
@@ -211,13 +211,8 @@ START_TEST(test_damaged)
 }
 END_TEST
 
-int main(void)
+T_MAIN("xattrs", 60)
 {
-	Suite *s = suite_create("xattrs");
-	TCase *tc = tcase_create("xattrs");
-	SRunner *sr = srunner_create(s);
-	int failed;
-
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_none);
 	tcase_add_test(tc, test_sorted_without_own);
@@ -226,9 +221,4 @@ int main(void)
 	tcase_add_test(tc, test_list);
 	tcase_add_test(tc, test_many_and_large);
 	tcase_add_test(tc, test_damaged);
-	suite_add_tcase(s, tc);
-	srunner_run_all(sr, CK_NORMAL);
-	failed = srunner_ntests_failed(sr);
-	srunner_free(sr);
-	return failed != 0;
 }
