@@ -151,6 +151,53 @@ int varve_mkdir_p(int dirfd, const char *path, mode_t mode)
 	return 0;
 }
 
+int varve_each_name(int dirfd_, const char *path, varve_name_cb *cb, void *ctx)
+{
+	cleanup_closedir DIR *dir = NULL;
+	struct dirent *e;
+	int fd = varve_openat(dirfd_, path, O_RDONLY | O_DIRECTORY, 0);
+
+	if (fd < 0)
+		return fd;
+	dir = fdopendir(fd);
+	if (!dir) {
+		int r = -errno;
+
+		(void)close(fd);
+		return r;
+	}
+	while ((errno = 0, e = readdir(dir))) {
+		int r;
+
+		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
+			continue;
+		r = cb(ctx, dirfd(dir), e->d_name);
+		if (r != 0)
+			return r;
+	}
+	return -errno;
+}
+
+struct entries {
+	varve_entry_cb *cb;
+	void *ctx;
+};
+
+static int with_stat(void *ctx, int dir_fd, const char *name)
+{
+	const struct entries *en = ctx;
+	struct stat st;
+
+	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? 0 : -errno;
+	return en->cb(en->ctx, dir_fd, name, &st);
+}
+
+int varve_each_entry(int dirfd, const char *path, varve_entry_cb *cb, void *ctx)
+{
+	return varve_each_name(dirfd, path, with_stat, &(struct entries){cb, ctx});
+}
+
 static int remove_file(int dirfd, const char *name, bool in_steps)
 {
 	struct stat st;

@@ -39,6 +39,15 @@ int varve_fsync_dir(int dirfd, const char *path) varve_must_check;
 /* mkdir -p below dirfd: makes each missing component with mode, leaves what is there alone. */
 int varve_mkdir_p(int dirfd, const char *path, mode_t mode) varve_must_check;
 
+/* Calls cb for each name in the directory dirfd/path ("." itself) but "." and "..", in no order; dir_fd is the
+ * directory's. Stops at a result other than 0 and returns it; else 0 or a negative errno. */
+typedef int varve_name_cb(void *ctx, int dir_fd, const char *name);
+int varve_each_name(int dirfd, const char *path, varve_name_cb *cb, void *ctx) varve_must_check;
+
+/* The same with what the entry is (links are not followed); what is gone by then is left out. */
+typedef int varve_entry_cb(void *ctx, int dir_fd, const char *name, const struct stat *st);
+int varve_each_entry(int dirfd, const char *path, varve_entry_cb *cb, void *ctx);
+
 /* Removes a file or a whole directory tree below dirfd; what is not there counts as removed.
  * Symbolic links are removed, not followed. Files above 64 MiB are cut down in steps first when
  * `in_steps`, so that the backing filesystem's journal is not held up. */

@@ -18,24 +18,23 @@
 
 /* -- folders -- */
 
+struct names {
+	struct varve_disk *d;
+	varve_disk_name_cb *cb;
+	void *ctx;
+};
+
+static int one_name(void *ctx, int dir_fd, const char *name)
+{
+	const struct names *n = ctx;
+
+	(void)dir_fd;
+	return n->cb(n->d, name, n->ctx);
+}
+
 int varve_disk_each_name(struct varve_disk *d, const char *path, varve_disk_name_cb *cb, void *ctx)
 {
-	int fd = varve_openat(d->fd, path, O_RDONLY | O_DIRECTORY, 0);
-	cleanup_closedir DIR *dir = NULL;
-	const struct dirent *e;
-	int r = 0;
-
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir) {
-		(void)close(fd);
-		return -errno;
-	}
-	while (r == 0 && (errno = 0, e = readdir(dir)))
-		if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-			r = cb(d, e->d_name, ctx);
-	return r ? r : -errno;
+	return varve_each_name(d->fd, path, one_name, &(struct names){d, cb, ctx});
 }
 
 /* Calls cb for each CLASS/TABLET below a bucket's folder. */

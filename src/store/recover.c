@@ -4,7 +4,6 @@
  */
 #include "store/recover.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,32 +19,6 @@
 #include "store/opened.h"
 #include "store/part.h"
 #include "store/trash.h"
-
-int varve_recover_each(int dirfd_, const char *path, varve_recover_cb *cb, void *ctx)
-{
-	cleanup_closedir DIR *dir = NULL;
-	struct dirent *e;
-	int r = 0, fd = varve_openat(dirfd_, path, O_RDONLY | O_DIRECTORY, 0);
-
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir) {
-		(void)close(fd);
-		return -errno;
-	}
-	while (r == 0 && (errno = 0, e = readdir(dir))) {
-		struct stat st;
-
-		if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, ".."))
-			continue;
-		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			r = errno == ENOENT ? 0 : -errno;
-		else
-			r = cb(ctx, dirfd(dir), e->d_name, &st);
-	}
-	return r ? r : -errno;
-}
 
 /* -- trees of files and directories -- */
 
@@ -237,7 +210,7 @@ static int load_one(void *ctx, int dir_fd, const char *name, const struct stat *
 
 static int load_dir(struct loading *l, int dir_fd, const char *name)
 {
-	return varve_recover_each(dir_fd, name, load_one, l);
+	return varve_each_entry(dir_fd, name, load_one, l);
 }
 
 /* -- open/ -- */
@@ -267,7 +240,7 @@ static int load_class(void *ctx, int dir_fd, const char *name, const struct stat
 	if (!S_ISDIR(st->st_mode) || strlen(name) >= VARVE_CLASS_NAME_MAX || name[0] == '.')
 		return 0;
 	l->class_name = name;
-	return varve_recover_each(dir_fd, name, load_tablet, l);
+	return varve_each_entry(dir_fd, name, load_tablet, l);
 }
 
 static bool is_on_hold(struct varve_store *s, const char *name)
@@ -304,7 +277,7 @@ int varve_recover_open(struct varve_store *s, const char *name, struct varve_buc
 		l.b = b;
 		l.dir = b->root;
 		l.has_late = varve_content_has_late(s, name);
-		r = varve_recover_each(s->open_fd, name, load_class, &l);
+		r = varve_each_entry(s->open_fd, name, load_class, &l);
 	}
 	if (r < 0) {
 		guard(&s->ns);
@@ -396,7 +369,7 @@ static int load_skeleton(void *ctx, int dir_fd, const char *name, const struct s
 	if (r < 0)
 		return r;
 	l->dir = n;
-	r = varve_recover_each(dir_fd, name, load_skeleton, l);
+	r = varve_each_entry(dir_fd, name, load_skeleton, l);
 	l->dir = up;
 	return r;
 }
@@ -580,7 +553,7 @@ int varve_recover(struct varve_store *s, struct varve_err *err)
 		r = varve_recover_sealed(s);
 	l.dir = s->current_dir;
 	if (r == 0)
-		r = varve_recover_each(s->tree_fd, ".", load_skeleton, &l);
+		r = varve_each_entry(s->tree_fd, ".", load_skeleton, &l);
 	if (r == 0)
 		varve_node_each(s->current_dir, give_serial, s);
 	if (r == 0)
@@ -588,13 +561,13 @@ int varve_recover(struct varve_store *s, struct varve_err *err)
 	if (r == 0)
 		r = varve_recover_newest(s);
 	if (r == 0)
-		r = varve_recover_each(s->open_fd, ".", recover_open_bucket, &l);
+		r = varve_each_entry(s->open_fd, ".", recover_open_bucket, &l);
 	if (r == 0)
 		r = choose_current(s, kept_start);
 	l.dir = s->staging_dir;
 	l.b = NULL;
 	if (r == 0)
-		r = varve_recover_each(s->staging_fd, ".", load_one, &l);
+		r = varve_each_entry(s->staging_fd, ".", load_one, &l);
 	if (r == 0)
 		r = varve_trash_each(s->trash_fd, audit_trash, s);
 	if (r < 0)

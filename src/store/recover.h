@@ -3,11 +3,6 @@
 
 #include "store/core.h"
 
-/* Calls cb for each entry of the directory dirfd/path ("." itself); stops at a result other than 0
- * and returns it. dir_fd is the directory's. */
-typedef int varve_recover_cb(void *ctx, int dir_fd, const char *name, const struct stat *st);
-int varve_recover_each(int dirfd, const char *path, varve_recover_cb *cb, void *ctx);
-
 /* A bucket into which nothing was linked yet when a crash came, though parts went on in it: its folder is made, so that
  * it is found with the others. After the range record was read. */
 int varve_recover_newest(struct varve_store *s);

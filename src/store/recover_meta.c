@@ -76,7 +76,7 @@ static int see_noted(void *ctx, int dir_fd, const char *name, const struct stat 
 		return 0;
 	if (varve_bucket_facts(h->s, dir_fd, name, &facts) == 0)
 		see(h, facts.ino);
-	return varve_recover_each(dir_fd, name, see_noted, h);
+	return varve_each_entry(dir_fd, name, see_noted, h);
 }
 
 static uint64_t highest_seen(struct varve_store *s)
@@ -84,9 +84,9 @@ static uint64_t highest_seen(struct varve_store *s)
 	struct highest h = {.s = s, .top = s->serial_base + s->serial_n};
 	const int noted[] = {s->open_fd, s->tree_fd, s->staging_fd, s->trash_fd};
 
-	(void)varve_recover_each(s->sealed_fd, ".", see_sealed, &h);
+	(void)varve_each_entry(s->sealed_fd, ".", see_sealed, &h);
 	for (size_t i = 0; i < sizeof(noted) / sizeof(*noted); i++)
-		(void)varve_recover_each(noted[i], ".", see_noted, &h);
+		(void)varve_each_entry(noted[i], ".", see_noted, &h);
 	return h.top < VARVE_FIRST_INO ? VARVE_FIRST_INO : h.top;
 }
 
@@ -104,7 +104,7 @@ static bool holds_anything(struct varve_store *s)
 	const int fds[] = {s->sealed_fd, s->open_fd, s->tree_fd, s->staging_fd, s->trash_fd};
 
 	for (size_t i = 0; i < sizeof(fds) / sizeof(*fds); i++)
-		if (varve_recover_each(fds[i], ".", one_entry, NULL) != 0)
+		if (varve_each_entry(fds[i], ".", one_entry, NULL) != 0)
 			return true;
 	return false;
 }

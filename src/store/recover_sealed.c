@@ -198,6 +198,6 @@ int varve_recover_sealed(struct varve_store *s)
 	if (told != n_known)
 		(void)atomic_fetch_add(&s->known_changes, 1);
 	if (r == 0)
-		r = varve_recover_each(s->holds_fd, ".", mark_held, s);
-	return r < 0 ? r : varve_recover_each(s->open_fd, ".", audit_seal, s);
+		r = varve_each_entry(s->holds_fd, ".", mark_held, s);
+	return r < 0 ? r : varve_each_entry(s->open_fd, ".", audit_seal, s);
 }

@@ -111,37 +111,29 @@ static int by_place(const void *a, const void *b)
 		      sizeof(struct varve_place));
 }
 
+struct class_tabs {
+	struct tabs *list;
+	const char *class_name;
+};
+
+static int load_tab(void *ctx, int dir_fd, const char *name)
+{
+	struct class_tabs *c = ctx;
+	size_t len = strlen(name);
+	char tablet[VARVE_CLASS_NAME_MAX];
+	struct stat st;
+
+	if (len <= 8 || len - 8 >= sizeof(tablet) || strcmp(name + len - 8, ".tar.zst") != 0 || name[0] == '.')
+		return 0;
+	if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+		return 0;
+	(void)snprintf(tablet, sizeof(tablet), "%.*s", (int)(len - 8), name);
+	return add_tab(c->list, c->class_name, tablet, (uint64_t)st.st_blocks * 512);
+}
+
 static int load_class(struct tabs *b, int bucket_fd, const char *class_name)
 {
-	cleanup_closedir DIR *dir = NULL;
-	struct dirent *e;
-	int fd = varve_openat(bucket_fd, class_name, O_RDONLY | O_DIRECTORY, 0);
-
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir) {
-		(void)close(fd);
-		return -errno;
-	}
-	while ((errno = 0, e = readdir(dir))) {
-		size_t len = strlen(e->d_name);
-		char tablet[VARVE_CLASS_NAME_MAX];
-		struct stat st;
-		int r;
-
-		if (len <= 8 || len - 8 >= sizeof(tablet) ||
-		    strcmp(e->d_name + len - 8, ".tar.zst") != 0 || e->d_name[0] == '.')
-			continue;
-		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    !S_ISREG(st.st_mode))
-			continue;
-		(void)snprintf(tablet, sizeof(tablet), "%.*s", (int)(len - 8), e->d_name);
-		r = add_tab(b, class_name, tablet, (uint64_t)st.st_blocks * 512);
-		if (r < 0)
-			return r;
-	}
-	return -errno;
+	return varve_each_name(bucket_fd, class_name, load_tab, &(struct class_tabs){b, class_name});
 }
 
 static int load_tabs(struct varve_store *s, struct varve_bucket *b)

@@ -74,26 +74,26 @@ static bool is_ours(const char *name)
 	return false;
 }
 
+struct creation {
+	const char *path;
+	struct varve_err *err;
+};
+
+static int refuse_others(void *ctx, int dir_fd, const char *name)
+{
+	struct creation *c = ctx;
+
+	(void)dir_fd;
+	if (is_ours(name))
+		return 0;
+	return varve_err_set(c->err, -ENOTEMPTY, "'%s' is no varvefs store and is not empty (it holds '%s'): name "
+			     "an empty or a new folder", c->path, name);
+}
+
 /* A folder may become a store when it is empty, or when making one in it was cut short. */
 static int may_create(int dirfd_, const char *path, struct varve_err *err)
 {
-	cleanup_closedir DIR *dir = NULL;
-	struct dirent *e;
-	int fd = varve_openat(dirfd_, ".", O_RDONLY | O_DIRECTORY, 0);
-
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir) {
-		(void)close(fd);
-		return -errno;
-	}
-	while ((e = readdir(dir)))
-		if (!is_ours(e->d_name))
-			return varve_err_set(err, -ENOTEMPTY, "'%s' is no varvefs store and is not empty "
-					     "(it holds '%s'): name an empty or a new folder", path,
-					     e->d_name);
-	return 0;
+	return varve_each_name(dirfd_, ".", refuse_others, &(struct creation){path, err});
 }
 
 /* Those two are seen in the mount, with their modes. */

@@ -1,6 +1,5 @@
 #include "store/verify.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -101,33 +100,20 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static int note_name(void *ctx, int dir_fd, const char *name)
+{
+	(void)dir_fd;
+	return add_name(ctx, name);
+}
+
 /* All names in dirfd/path, sorted. */
 static int list(int dirfd, const char *path, struct names *ret)
 {
-	cleanup_closedir DIR *dir = NULL;
-	struct dirent *e;
-	int r, fd = varve_openat(dirfd, path, O_RDONLY | O_DIRECTORY, 0);
+	int r = varve_each_name(dirfd, path, note_name, ret);
 
-	if (fd < 0)
-		return fd;
-	dir = fdopendir(fd);
-	if (!dir) {
-		r = -errno;
-		(void)close(fd);
-		return r;
-	}
-	while ((errno = 0, e = readdir(dir))) {
-		if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-			continue;
-		r = add_name(ret, e->d_name);
-		if (r < 0)
-			return r;
-	}
-	if (errno != 0)
-		return -errno;
-	if (ret->n > 0)
+	if (r == 0 && ret->n > 0)
 		qsort(ret->names, ret->n, sizeof(*ret->names), by_name);
-	return 0;
+	return r;
 }
 
 static bool ends_in(const char *name, const char *suffix)
