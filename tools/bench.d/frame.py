@@ -412,6 +412,22 @@ class Bench:
             raise Failure(f"package {package or program} has no {program}")
         return found
 
+    def libfuse_example(self, name):
+        """The path of one of the examples in the libfuse that the build uses; None: its sources are
+        not there."""
+        tops = [n for n in sorted(os.listdir(os.path.join(SOURCE, "subprojects")))
+                if re.fullmatch(r"fuse-\d.*", n)]
+        if not tops:
+            return None
+        self.need("g++")
+        build = os.path.join(self.work, "fuse")
+        if not os.path.isdir(build):
+            self.run(["meson", "setup", "--buildtype=release", "-Dtests=false", "-Dutils=false",
+                      "-Ddefault_library=static", build,
+                      os.path.join(SOURCE, "subprojects", tops[-1])])
+        self.run(["ninja", "-C", build, f"example/{name}"])
+        return os.path.join(build, "example", name)
+
     # the kernel
 
     def sync(self):

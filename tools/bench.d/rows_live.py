@@ -75,22 +75,6 @@ def _against_ext4(size, threads):
     return measure
 
 
-def _libfuse_example(b, name):
-    """The path of one of the examples in the libfuse that the build uses; None: its sources are not
-    there."""
-    tops = [n for n in sorted(os.listdir(os.path.join(SOURCE, "subprojects")))
-            if re.fullmatch(r"fuse-\d.*", n)]
-    if not tops:
-        return None
-    b.need("g++")
-    build = os.path.join(b.work, "fuse")
-    if not os.path.isdir(build):
-        b.run(["meson", "setup", "--buildtype=release", "-Dtests=false", "-Dutils=false",
-               "-Ddefault_library=static", build, os.path.join(SOURCE, "subprojects", tops[-1])])
-    b.run(["ninja", "-C", build, f"example/{name}"])
-    return os.path.join(build, "example", name)
-
-
 def _against_fuse(size, threads):
     def measure(b):
         full = min(60_000, (512 << 20) // size) // threads
@@ -99,7 +83,7 @@ def _against_fuse(size, threads):
         bindfs = [b.need("bindfs"), "-f"] + (["--multithreaded"] if threads > 1 else [])
         mnt, folder = b.folder("bindfs"), b.folder("bindfs-source")
         mounts["bindfs"] = b.served([*bindfs, folder, mnt], mnt)
-        example = _libfuse_example(b, "passthrough_hp")
+        example = b.libfuse_example("passthrough_hp")
         if example:
             mnt, folder = b.folder("hp"), b.folder("hp-source")
             mounts["passthrough_hp"] = b.served(
