@@ -33,6 +33,7 @@ static int add_entry(struct varve_store *s, struct varve_ranges *l, struct varve
 	if (!path)
 		return -ENOMEM;
 	e.path = path;
+	e.begun = nat->begun;
 	(void)snprintf(e.bucket, sizeof(e.bucket), "%s", f->bucket->name);
 	(void)snprintf(e.class_name, sizeof(e.class_name), "%s", at->class_name);
 	(void)snprintf(e.tablet, sizeof(e.tablet), "%s", at->tablet);
@@ -144,7 +145,9 @@ int varve_carry_apply(struct varve_store *s, struct varve_node *f, const struct 
 	if (!nat)
 		return -ENOMEM;
 	nat->number = e->part;
-	if (e->head) {
+	nat->begun = e->begun;
+	/* A newer file's head may be 0: the older one was only opened, or is empty. The first has the part's number. */
+	if (e->head || e->ino != e->part) {
 		nat->head = loaded_mark(s, e->part, e->head, e->head_pending, f->size);
 		if (!nat->head)
 			return -ENOMEM;

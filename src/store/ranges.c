@@ -15,6 +15,7 @@
 
 #define HEAD_PENDING 1u
 #define END_PENDING 2u
+#define BEGUN 4u
 #define LINKS_DONE 1u
 
 void varve_ranges_init(struct varve_ranges *l)
@@ -165,7 +166,8 @@ static int put_text(struct varve_buf *b, const char *text)
 static int put_entry(struct varve_buf *b, const struct varve_range *e)
 {
 	const uint64_t words[] = {e->part, e->ino, e->head, e->end, (uint64_t)e->mtime_ns};
-	int r = put(b, (e->head_pending ? HEAD_PENDING : 0) | (e->end_pending ? END_PENDING : 0), 4);
+	int r = put(b, (e->head_pending ? HEAD_PENDING : 0) | (e->end_pending ? END_PENDING : 0) |
+			       (e->begun ? BEGUN : 0), 4);
 
 	for (size_t i = 0; r == 0 && i < sizeof(words) / sizeof(*words); i++)
 		r = put(b, words[i], 8);
@@ -261,6 +263,7 @@ static int take_entry(struct varve_cursor *c, char *path, struct varve_ranges *l
 
 	e.head_pending = flags & HEAD_PENDING;
 	e.end_pending = flags & END_PENDING;
+	e.begun = flags & BEGUN;
 	e.part = varve_cursor_le(c, 8);
 	e.ino = varve_cursor_le(c, 8);
 	e.head = varve_cursor_le(c, 8);
@@ -275,7 +278,7 @@ static int take_entry(struct varve_cursor *c, char *path, struct varve_ranges *l
 	take_text(c, path, VARVE_PATH_BYTES_MAX + 1);
 	e.xattrs_len = (size_t)varve_cursor_le(c, 4);
 	xattrs = varve_cursor_take(c, e.xattrs_len);
-	if (c->bad || flags & ~(HEAD_PENDING | END_PENDING))
+	if (c->bad || flags & ~(HEAD_PENDING | END_PENDING | BEGUN))
 		return -EBADMSG;
 	e.xattrs = (unsigned char *)(uintptr_t)xattrs;
 	return is_sound(&e) ? varve_ranges_add(l, &e) : -EBADMSG;

@@ -27,6 +27,7 @@ struct varve_range {
 	uint64_t head;
 	uint64_t end;			/* UINT64_MAX: to the part's end, the bucket is current */
 	bool head_pending, end_pending; /* the offset is the part's size at the boundary: see mark.h */
+	bool begun;			/* it was truncated: it is there, also when it holds nothing */
 	uint32_t mode, uid, gid;	/* permissions and owner; with an end: as of the boundary */
 	int64_t mtime_ns;
 	char *path;	       /* in the bucket, as of when it was written */

@@ -24,8 +24,8 @@ static int move_head(struct varve_store *s, struct varve_node *f, struct varve_p
 	guard(&f->lock);
 	varve_content_now(f, part, &c);
 	*ret_from = *ret_upto = c.head;
-	/* What is there belongs to the older bucket still. */
-	if (c.pending)
+	/* What is there belongs to the older bucket still; or it is empty as it is, and has not begun by that. */
+	if (c.pending || c.end == c.head)
 		return 0;
 	if (!c.open_ended)
 		return -EPERM;

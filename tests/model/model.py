@@ -28,6 +28,7 @@ class File:
         self.carried = False  # its part went on over the boundary with what the kernel writes to
         self.settled = False  # carried, and the boundary after that has come: its line stays as it is
         self.over = None      # the older file whose part it has
+        self.shares = False   # has, or had, one part with another bucket's file
         self.behind = bytearray()  # came by the dated path while a line was unfinished: shown behind it
         self.appended = False # a writer opened it with O_APPEND: goes on at once, like a stream
         self.stuck = False    # its path was taken by something else: no successor
@@ -439,7 +440,10 @@ class Model:
         return True
 
     def line_is_open(self, f):
-        """Whether writers that went on over the boundary may still finish f's last line."""
+        """Whether writers that went on over the boundary may still finish f's last line. Where a carried part
+        is cut is settled once and for all: what comes late behind it begins no line that they could end."""
+        if f.carried and (not f.data or f.data.endswith(b"\n") or f.late >= LINE_MAX):
+            f.settled = True
         return ((f.succ or f.carried) and not f.settled and f.part and not f.sealed and not (f.bucket.shut and f.linked)
                 and f.late < LINE_MAX and f.data and not f.data.endswith(b"\n")
                 and (f.carried or any(f in (h.file, h.opened) for h in self.handles)))
@@ -723,6 +727,7 @@ class Model:
                 f.succ = self.successor(s, f)
                 if f in written and f.succ:
                     f.carried, f.succ.over = True, f
+                    f.shares = f.succ.shares = True
         # Who did not write in a whole window has no line to finish in it.
         for h in self.handles:
             if h.file.succ:
@@ -779,6 +784,8 @@ class Model:
                 self.prune(c)
             else:
                 c.sealed = True
+                if c.shares:
+                    c.mtime = None  # as it is in the segment
 
     def seal(self, b):
         """Returns whether anything is left of it: an empty window leaves nothing."""

@@ -441,6 +441,8 @@ class Run(Compare):
         self.say(f"utimens {shown(path)} {ns}")
         want = self.model.utimens(path, ns)
         self.same(self.call(os.utime, self.p(path), ns=(ns, ns))[0], want, "utimensat")
+        if not want and isinstance(self.model.find(path)[1], File):
+            eq(os.stat(self.p(path)).st_mtime_ns, ns, f"mtime of {shown(path)}")
         self.check_path(path)
 
     def op_setxattr(self):
@@ -516,7 +518,10 @@ class Run(Compare):
                 return name not in os.listdir(self.m.mnt)
             if files:
                 path, f = self.random_free.choice(files)
-                same_bytes(read(self.p(path)), bytes(f.data), f"{shown(path)} while it is sealed")
+                got, data = read(self.p(path)), bytes(f.data)
+                # What came behind an unfinished line is shown once the bucket is shut: by now, or in a moment.
+                if got != data + bytes(f.behind):
+                    same_bytes(got, data, f"{shown(path)} while it is sealed")
             return self.m.is_sealed(name)
         wait_until(done, 20, lambda: f"{name} is sealed", 0.002)
 

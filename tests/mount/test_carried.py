@@ -304,6 +304,32 @@ def test_a_window_in_which_nothing_is_written_has_no_file(t):
     eq(os.listdir(m.path(b)), ["busy"], "after a remount")
 
 
+def test_empty_files_that_are_there_and_that_are_not(t):
+    """Truncated after it held something, a file is there, over a remount as well; one that never held anything in
+    its bucket is not, whatever was truncated."""
+    m = t.mount("bucket=1h,grace=5m")
+    names = ("emptied", "never", "emptied-before")
+    fds = [os.open(m.cur(n), APPEND) for n in names]
+    os.write(fds[0], b"old\n")
+    os.write(fds[2], b"gone\n")
+    os.truncate(m.cur("emptied-before"), 0)
+    first = m.next()
+    os.write(fds[0], b"new\n")
+    os.truncate(m.cur("emptied"), 0)
+    os.truncate(m.cur("never"), 0)
+    second = m.next()
+
+    def look(what):
+        eq(sorted(os.listdir(m.path(first))), sorted(names), f"the first, {what}")
+        eq(os.listdir(m.path(second)), ["emptied"], f"the second, {what}")
+        eq(read(m.path(second, "emptied")), b"", f"what is in it, {what}")
+    look("closing")
+    for fd in fds:
+        os.close(fd)
+    m.remount()
+    look("after a remount")
+
+
 def test_one_holds_and_one_reopens(t):
     """A held descriptor and `>>` again and again, on one file, over boundaries, by two threads."""
     m = t.mount("bucket=1s,grace=200ms", clock=False)

@@ -69,6 +69,7 @@ T_FN void fill(void)
 	add(&e);
 	e = entry(B, 2000, 100, 5000);
 	e.end_pending = true;
+	e.begun = true;
 	e.mode = 07777;
 	add(&e);
 	e = entry(C, 2000, 5000, UINT64_MAX);
@@ -94,6 +95,7 @@ T_FN void expect_same(const struct varve_range *a, const struct varve_range *b)
 			   : a->head != b->head || a->end != b->end		? "range"
 			   : a->head_pending != b->head_pending			? "head's pending"
 			   : a->end_pending != b->end_pending			? "end's pending"
+			   : a->begun != b->begun				? "begun"
 			   : a->mode != b->mode					? "mode"
 			   : a->uid != b->uid || a->gid != b->gid		? "owner"
 			   : a->mtime_ns != b->mtime_ns				? "time"

@@ -437,7 +437,7 @@ START_TEST(test_refused)
 	expect_refused(data, len);
 	data[AT_FLAGS] = 0;
 	ck_assert_int_eq(decode_any(data, len), 0);
-	data[AT_ENTRY] = 4;
+	data[AT_ENTRY] = 8;
 	expect_refused(data, len);
 	data[AT_ENTRY] = 0;
 	/* A bucket of links that is none, or none at all: which is allowed. */
