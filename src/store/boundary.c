@@ -416,6 +416,7 @@ int varve_boundary_cut(struct varve_store *s, int64_t now_ns)
 	if (r < 0)
 		return r;
 	grace = varve_policy_grace(&s->policy, a->end_ns - a->start_ns) + jitter(a);
+	varve_node_prepare(s, held);
 	for (;;) {
 		/* From here on what the kernel writes belongs to the new bucket, though nobody can look
 		 * for it there yet. */
@@ -427,6 +428,7 @@ int varve_boundary_cut(struct varve_store *s, int64_t now_ns)
 			guard(&s->ns);
 			if (!opened && r == 0 && any_due(a))
 				continue;
+			/* What was made ahead stays for the next try. */
 			r = opened ? 0 : open_window(s, now_ns, &num);
 			if (r < 0)
 				return r;
@@ -445,6 +447,7 @@ int varve_boundary_cut(struct varve_store *s, int64_t now_ns)
 		if (r < 0)
 			break;
 	}
+	varve_node_prepare(s, 0);
 	if (r < 0)
 		varve_error("boundary at the end of bucket '%s': %s; writers that could not be moved "
 			    "go on in it until it is sealed", a->name, strerror(-r));

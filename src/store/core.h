@@ -288,6 +288,7 @@ struct varve_store {
 				 * who change names wait for it, never a read, a write or a lookup */
 
 	pthread_mutex_t ns; /* "ns": all that says so above, and below; never held over I/O */
+	struct varve_node *spare; /* made ahead, all zeros, by id_next */
 	struct varve_node **id_chains;
 	uint32_t n_id_chains, n_ids;
 	struct varve_handle **handles;
@@ -364,6 +365,9 @@ struct varve_store {
 /* -- node.c: memory only; all with ns held unless said otherwise -- */
 
 struct varve_node *varve_node_new(struct varve_store *s, enum varve_kind kind, uint64_t ino);
+/* Makes the memory of as many nodes ahead, with pauses, for who is about to need them in one hold of ns; ns not held.
+ * What is left of them goes with 0. Where there is no memory it is seen when they are made. */
+void varve_node_prepare(struct varve_store *s, uint32_t count);
 struct varve_node *varve_node_ref(struct varve_node *n);
 void varve_node_unref(struct varve_store *s, struct varve_node *n); /* NULL is fine */
 int varve_node_link(struct varve_node *parent, struct varve_node *n, const char *name);

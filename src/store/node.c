@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "store/native.h"
 
 static uint32_t hash_name(const char *name)
@@ -44,9 +45,45 @@ static void grow_ids(struct varve_store *s)
 	free(old);
 }
 
+void varve_node_prepare(struct varve_store *s, uint32_t count)
+{
+	struct varve_node *list = NULL, **end = &list, *old;
+	struct varve_pace pace = {0};
+
+	for (uint32_t i = 0; i < count; i++) {
+		*end = calloc(1, sizeof(**end));
+		if (!*end)
+			break;
+		end = &(*end)->id_next;
+		varve_thread_pace(&pace);
+	}
+	{
+		guard(&s->ns);
+		old = s->spare;
+		s->spare = list;
+	}
+	while (old) {
+		struct varve_node *next = old->id_next;
+
+		free(old);
+		old = next;
+	}
+}
+
+static struct varve_node *take_spare(struct varve_store *s)
+{
+	struct varve_node *n = s->spare;
+
+	if (!n)
+		return calloc(1, sizeof(*n));
+	s->spare = n->id_next;
+	n->id_next = NULL;
+	return n;
+}
+
 struct varve_node *varve_node_new(struct varve_store *s, enum varve_kind kind, uint64_t ino)
 {
-	struct varve_node *n = calloc(1, sizeof(*n));
+	struct varve_node *n = take_spare(s);
 
 	if (!n)
 		return NULL;

@@ -506,6 +506,7 @@ static void free_nodes(struct varve_store *s)
 			varve_store_release(s, s->handles[i]->fh);
 	close_buckets(s);
 	varve_carry_end(s);
+	varve_node_prepare(s, 0);
 	guard(&s->ns);
 	/* All go, in whatever order the table has them: what points from one to another is cut first. */
 	for (uint32_t i = 0; i < s->n_id_chains; i++)

@@ -68,6 +68,30 @@ START_TEST(test_new)
 END_TEST
 
 /* Markers have no id. */
+/* What was made ahead is used up first, and is as good as new; what is left of it goes. */
+START_TEST(test_made_ahead)
+{
+	struct varve_node *n[3], *ahead[2];
+
+	varve_node_prepare(s, 2);
+	ahead[0] = s->spare;
+	ahead[1] = ahead[0]->id_next;
+	ck_assert_ptr_null(ahead[1]->id_next);
+	for (int i = 0; i < 3; i++) {
+		n[i] = varve_node_new(s, VARVE_KIND_FILE, (uint64_t)(100 + i));
+		ck_assert_ptr_nonnull(n[i]);
+		ck_assert(i == 2 || n[i] == ahead[i]);
+		ck_assert_ptr_eq(varve_node_by_id(s, (uint64_t)(100 + i)), n[i]);
+		ck_assert_uint_eq(n[i]->attr.st_ino, (uint64_t)(100 + i));
+	}
+	for (int i = 0; i < 3; i++)
+		varve_node_unref(s, n[i]);
+	varve_node_prepare(s, 5);
+	varve_node_prepare(s, 0);
+	ck_assert_ptr_null(s->spare);
+}
+END_TEST
+
 START_TEST(test_stream)
 {
 	struct varve_node *n = varve_node_new(s, VARVE_KIND_STREAM, 0);
@@ -361,6 +385,7 @@ T_MAIN("node", 60)
 {
 	tcase_add_checked_fixture(tc, set_up, tear_down);
 	tcase_add_test(tc, test_new);
+	tcase_add_test(tc, test_made_ahead);
 	tcase_add_test(tc, test_stream);
 	tcase_add_test(tc, test_link);
 	tcase_add_test(tc, test_many);
