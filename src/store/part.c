@@ -143,6 +143,24 @@ static int copy_one(int from, int to, const char *name)
 	return fsetxattr(to, name, value, (size_t)len, 0) < 0 ? -errno : 0;
 }
 
+int varve_xattrs_clear(int fd)
+{
+	ssize_t len = flistxattr(fd, NULL, 0);
+	cleanup_free char *names = len < 0 ? NULL : malloc((size_t)len + 1);
+
+	if (len < 0)
+		return errno == ENOTSUP ? 0 : -errno;
+	if (!names)
+		return -ENOMEM;
+	len = flistxattr(fd, names, (size_t)len);
+	if (len < 0)
+		return -errno;
+	for (const char *n = names; n < names + len; n += strlen(n) + 1)
+		if (copied_name(n) && fremovexattr(fd, n) < 0 && errno != ENODATA)
+			return -errno;
+	return 0;
+}
+
 int varve_xattrs_copy(int from, int to)
 {
 	ssize_t len = flistxattr(from, NULL, 0);

@@ -54,6 +54,9 @@ int varve_mode_set(int fd, mode_t mode) varve_must_check;
 /* fstat with the mode that is shown: 1 when that is not the one on disk, 0, or -errno. */
 int varve_mode_stat(int fd, struct stat *ret) varve_must_check;
 
+/* Takes away what varve_xattrs_copy would copy: of what is replaced nothing is left. 0 or -errno. */
+int varve_xattrs_clear(int fd) varve_must_check;
+
 /* Copies xattrs and ACLs (user.* but the store's own, system.posix_acl_*) from one descriptor to
  * another. */
 int varve_xattrs_copy(int from, int to) varve_must_check;

@@ -585,7 +585,9 @@ static int pub_make(struct varve_store *s, const struct pub *p)
 		return dst;
 	if (fchown(dst, p->x->attr.st_uid, p->x->attr.st_gid) < 0 && errno != EPERM)
 		return -errno;
-	r = varve_xattrs_copy(src, dst);
+	r = varve_xattrs_clear(dst);
+	if (r == 0)
+		r = varve_xattrs_copy(src, dst);
 	if (r == 0)
 		r = varve_ino_write_xattr(dst, p->x->ino);
 	return r < 0 ? r : varve_mode_set(dst, p->x->attr.st_mode & 07777);

@@ -832,5 +832,6 @@ class Model:
             f.appended = False
             if not f.part:
                 f.mtime = None
-                if not self.marker(f):
-                    unlink(f)  # held a writer's place, and nothing else
+                # Held a writer's place, and nothing else; of a carried part the hard link keeps it.
+                if not self.marker(f) and not f.over:
+                    unlink(f)

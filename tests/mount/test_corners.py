@@ -187,6 +187,18 @@ def test_appended_at_the_end_without_o_append_after_the_boundary(t):
        b"there before\n" + b"".join(b"line %d\n" % i for i in range(4)), "all of it, in order")
 
 
+def test_publishing_over_an_empty_directory_leaves_nothing_of_it(t):
+    m = t.mount("bucket=1h,grace=5m")
+    os.mkdir(m.cur("d"))
+    os.setxattr(m.cur("d"), "user.old", b"1")
+    os.mkdir(m.path(".staging", "new"))
+    os.setxattr(m.path(".staging", "new"), "user.new", b"2")
+    os.rename(m.path(".staging", "new"), m.cur("d"))
+    for what in ("published", "after a remount"):
+        eq(os.listxattr(m.cur("d")), ["user.new"], f"attributes, {what}")
+        m.remount()
+
+
 def test_paths_up_to_the_limit_and_beyond(t):
     """Folders are made inside each other until it is refused; what was made seals and reads."""
     m = t.mount("bucket=1h,grace=100ms")
