@@ -250,6 +250,24 @@ static bool may_come_back(void *ctx, const struct varve_range *e)
 	return t->n && bsearch(e->bucket, t->list, t->n, sizeof(*t->list), by_name);
 }
 
+/* Sealed buckets of which parts are left: what is told of these says which bytes were sealed. */
+static int note_leftovers(struct varve_store *s, struct in_trash *t)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && s->kept.n && i < s->n_buckets; i++) {
+		const struct varve_bucket *b = s->buckets[i];
+		struct varve_trash_name name = {.time_ns = 0};
+		struct stat st;
+
+		if (b->state != VARVE_BUCKET_SEALED || fstatat(s->open_fd, b->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		(void)snprintf(name.bucket, sizeof(name.bucket), "%s", b->name);
+		r = note_in_trash(t, b->name, &name);
+	}
+	return r;
+}
+
 /* What the record tells of buckets that are nowhere any more is forgotten; what it tells of the others is in
  * their files. */
 static int keep_trash(struct varve_store *s)
@@ -257,6 +275,8 @@ static int keep_trash(struct varve_store *s)
 	struct in_trash t = {0};
 	int r = varve_trash_each(s->trash_fd, note_in_trash, &t);
 
+	if (r == 0)
+		r = note_leftovers(s, &t);
 	if (r == 0) {
 		if (t.n)
 			qsort(t.list, t.n, sizeof(*t.list), by_name);

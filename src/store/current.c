@@ -36,6 +36,14 @@ int varve_sdir_ddir(struct varve_store *s, struct varve_node *sdir, struct varve
 	r = varve_sdir_ddir(s, sdir->parent, &up);
 	if (r < 0)
 		return r;
+	/* Recovery has found it on disk, in a bucket that is current for a moment only. */
+	d = varve_node_child(up, sdir->name);
+	if (d && d->kind == VARVE_KIND_DDIR && !d->sdir) {
+		d->sdir = varve_node_ref(sdir);
+		sdir->ddir = d;
+		*ret = d;
+		return 0;
+	}
 	ino = varve_ino_take(s);
 	if (!ino)
 		return -EAGAIN;

@@ -50,13 +50,23 @@ bool varve_recover_is_known(struct varve_store *s, uint64_t ino)
 	return varve_node_by_id(s, ino) != NULL;
 }
 
+/* Whether a part with this number is, or was, shared by buckets. */
+static bool is_shared(struct varve_store *s, uint64_t number)
+{
+	uint64_t low;
+
+	if (varve_ranges_lowest_head(&s->kept, number, &low))
+		return true;
+	guard(&s->ns);
+	return !s->threads_run && varve_carry_next_of(s, number, NULL);
+}
+
 static int read_noted(struct varve_store *s, const struct varve_bucket *b, int dir_fd, const char *name,
 		      bool is_dir, struct noted *ret)
 {
 	cleanup_close int fd = is_dir ? varve_openat(dir_fd, name, O_RDONLY | O_DIRECTORY, 0)
 				      : varve_part_open(dir_fd, name);
 	char type[4];
-	uint64_t low;
 	int r;
 
 	if (fd < 0)
@@ -77,8 +87,7 @@ static int read_noted(struct varve_store *s, const struct varve_bucket *b, int d
 		return 0;
 	}
 	ret->range = NULL;
-	ret->is_stray = r == 0 && !is_dir && b && ret->attr.st_nlink > 1 &&
-			varve_ranges_lowest_head(&s->kept, ret->number, &low);
+	ret->is_stray = r == 0 && !is_dir && b && ret->attr.st_nlink > 1 && is_shared(s, ret->number);
 	if (ret->is_stray)
 		return 0;
 	if (r == 0 && !varve_recover_is_known(s, ret->ino))

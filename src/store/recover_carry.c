@@ -97,6 +97,8 @@ static int remove_sealed_parts(struct varve_store *s, struct varve_bucket *seale
 
 	if (r < 0)
 		return r;
+	/* It is in the nodes now. */
+	varve_carry_forget(s, sealed->name, false);
 	/* The segments are opened with locks that lookups under ns may not hold: at open nobody else
 	 * is there. */
 	varve_node_each(b->root, check_leftover, &lo);

@@ -444,7 +444,7 @@ class Model:
         is cut is settled once and for all: what comes late behind it begins no line that they could end."""
         if f.carried and (not f.data or f.data.endswith(b"\n") or f.late >= LINE_MAX):
             f.settled = True
-        return ((f.succ or f.carried) and not f.settled and f.part and not f.sealed and not (f.bucket.shut and f.linked)
+        return ((f.succ or f.carried) and not f.settled and f.part and not f.sealed and not f.bucket.shut
                 and f.late < LINE_MAX and f.data and not f.data.endswith(b"\n")
                 and (f.carried or any(f in (h.file, h.opened) for h in self.handles)))
 

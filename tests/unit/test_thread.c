@@ -20,9 +20,10 @@ static int64_t now(void)
 START_TEST(test_pace)
 {
 	struct varve_pace pace = {0};
-	int64_t begun = now(), at;
+	int64_t begun, at;
 
 	varve_thread_pace(&pace);
+	begun = now();
 	for (int i = 0; i < 5; i++) {
 		int64_t pause_from;
 
