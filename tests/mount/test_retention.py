@@ -159,8 +159,9 @@ def test_case08_one_descriptor_writes_ten_times_the_budget(t):
     print(f"wrote {wrote >> 20} MiB; at most {most >> 20} MiB on disk with a budget of "
           f"{budget >> 20}")
     ok(most > budget // 2, f"what is measured is the store: {most}")
-    # While it runs: the open bucket, the closing one and one being sealed may come on top.
-    ok(most <= budget + 4 * (25 << 20), f"the overshoot is bounded: {most >> 20} MiB")
+    # While it runs: the open bucket, the closing one, one being sealed, and the range of one that is sealed,
+    # until it is given back, may come on top.
+    ok(most <= budget + 5 * (25 << 20), f"the overshoot is bounded: {most >> 20} MiB")
 
 
 def test_keep_min_is_the_floor(t):
