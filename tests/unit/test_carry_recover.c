@@ -526,6 +526,39 @@ START_TEST(test_line_is_finished_later)
 }
 END_TEST
 
+static void finish_line_and_seal(struct tstore *of)
+{
+	struct kfile k;
+
+	open_store(of);
+	k = k_native("current/x");
+	k_puts(&k, "1\nbegun, ");
+	t_boundary(of);
+	k_puts(&k, "ended\n2\n");
+	/* Seen here, the line's end is known, and the record still says that it is not. */
+	t_expect(of, A "/x", "1\nbegun, ended\n");
+	t_seal(of);
+}
+
+/* The line was finished before the seal, the record of it was written before that, and the parts are left. */
+START_TEST(test_line_was_finished_before_the_seal)
+{
+	static const char *const points[] = {"seal.renamed", "seal.committed", "seal.audited"};
+
+	t_close(t);
+	t_die_at(t, points[_i], finish_line_and_seal);
+	t_pass(t, T_HOUR);
+	open_store(t);
+	ck_assert(!t_exists(t_at(t, "open/" A)));
+	t_expect(t, A "/x", "1\nbegun, ended\n");
+	t_expect(t, "current/x", "2\n");
+	t_boundary(t);
+	t_seal(t);
+	t_expect(t, A "/x", "1\nbegun, ended\n");
+	t_expect(t, B "/x", "2\n");
+}
+END_TEST
+
 T_MAIN("carry_recover", 60)
 {
 	tcase_add_checked_fixture(tc, set_up, tear_down);
@@ -533,6 +566,7 @@ T_MAIN("carry_recover", 60)
 	tcase_add_loop_test(tc, test_remount_in_a_line, 0, 3);
 	tcase_add_test(tc, test_grew_while_it_was_sealed);
 	tcase_add_loop_test(tc, test_line_is_finished_later, 0, 4);
+	tcase_add_loop_test(tc, test_line_was_finished_before_the_seal, 0, 3);
 	tcase_add_loop_test(tc, test_no_record, 0, 2);
 	tcase_add_test(tc, test_later_version);
 	tcase_add_loop_test(tc, test_shorter_part, 0, 5);
