@@ -84,6 +84,8 @@ def test_switched_on(t):
 def test_switched_off(t):
     with Switch(b"N"):
         m = t.mount("bucket=1h,grace=100ms,passthrough=no,io_uring")
+    # A mount may answer before it is said.
+    wait_until(lambda: "io_uring" in m.log(), 10, "a word about it")
     has(m.log(), "without io_uring: [a-z]", "why not is said at the mount, in one line")
     eq(m.log().count("io_uring"), 1, "and once")
     use(t, m)
