@@ -75,6 +75,7 @@ def use(t, m):
 def test_switched_on(t):
     with Switch(b"Y"):
         m = t.mount("bucket=1h,grace=100ms,passthrough=no,io_uring")
+    wait_until(lambda: "io_uring" in m.log(), 10, "a word about it")
     has(m.log(), "requests come over io_uring|without io_uring: ", "what is said at the mount")
     use(t, m)
     m.stop()
