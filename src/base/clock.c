@@ -95,3 +95,11 @@ int64_t varve_clock_step_ns(void)
 {
 	return varve_clock_is_moved() ? VARVE_NS_PER_S / 100 : VARVE_NS_PER_S;
 }
+
+int64_t varve_clock_monotonic_ns(void)
+{
+	struct timespec t;
+
+	(void)clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * VARVE_NS_PER_S + t.tv_nsec;
+}

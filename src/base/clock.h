@@ -34,3 +34,6 @@ static inline int64_t varve_clock_boottime(const struct varve_clock *c)
 {
 	return c->boottime_ns(c->ctx);
 }
+
+/* CLOCK_MONOTONIC, for how long something takes: not injected, tests can't move it. */
+int64_t varve_clock_monotonic_ns(void);

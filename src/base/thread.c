@@ -6,6 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 #define BACKGROUND_NICE 5
 #define LONG_SLICE_NS (UINT64_C(20) * 1000 * 1000)
 
@@ -41,23 +43,15 @@ void varve_thread_in_background(void)
 
 #define PACE_NS (INT64_C(1000) * 1000)
 
-static int64_t monotonic_ns(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void varve_thread_pace(struct varve_pace *p)
 {
 	const struct timespec pause = {.tv_nsec = PACE_NS};
-	int64_t now = monotonic_ns();
+	int64_t now = varve_clock_monotonic_ns();
 
 	if (!p->since_ns)
 		p->since_ns = now;
 	if (now - p->since_ns < PACE_NS)
 		return;
 	(void)nanosleep(&pause, NULL);
-	p->since_ns = monotonic_ns();
+	p->since_ns = varve_clock_monotonic_ns();
 }

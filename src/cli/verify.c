@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/units.h"
 #include "store/verify.h"
 
@@ -21,14 +22,6 @@ struct checking {
 };
 
 /* -- the bar, on stderr -- */
-
-static int64_t monotonic_ns(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
 
 static int terminal_width(void)
 {
@@ -49,7 +42,7 @@ static void wipe_bar(struct checking *c)
 /* What is left at the pace so far; empty while that tells little. */
 static void format_left(const struct checking *c, double share, char *buf, size_t size)
 {
-	int64_t spent_ns = monotonic_ns() - c->started_ns;
+	int64_t spent_ns = varve_clock_monotonic_ns() - c->started_ns;
 	char text[32];
 
 	buf[0] = '\0';
@@ -87,14 +80,14 @@ static void draw_bar(struct checking *c, uint64_t done, uint64_t total)
 	}
 	(void)fflush(stderr);
 	c->drawn = true;
-	c->drawn_ns = monotonic_ns();
+	c->drawn_ns = varve_clock_monotonic_ns();
 }
 
 static int progress(void *ctx, uint64_t done, uint64_t total)
 {
 	struct checking *c = ctx;
 
-	if (c->terminal && (done == total || monotonic_ns() - c->drawn_ns >= REDRAW_NS))
+	if (c->terminal && (done == total || varve_clock_monotonic_ns() - c->drawn_ns >= REDRAW_NS))
 		draw_bar(c, done, total);
 	return 0;
 }
@@ -171,7 +164,7 @@ static int run(struct varve_cli *cli)
 {
 	cleanup_close int fd = open(cli->store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct checking c = {.terminal = isatty(STDERR_FILENO) && !varve_cli_get(cli, "quiet"),
-			     .started_ns = monotonic_ns()};
+			     .started_ns = varve_clock_monotonic_ns()};
 	struct varve_verify_job job = {
 		.progress = progress,
 		.report = report,

@@ -8,30 +8,23 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/bytes.h"
 
 #define HEADER_BYTES 8
 static const char magic[4] = {'V', 'R', 'V', '1'};
 
-static int64_t monotonic_ns(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 /* The instant until which to wait; -1: for ever. */
 static int64_t deadline_in(int64_t timeout_ns)
 {
-	return timeout_ns < 0 ? -1 : monotonic_ns() + timeout_ns;
+	return timeout_ns < 0 ? -1 : varve_clock_monotonic_ns() + timeout_ns;
 }
 
 static int wait_for(int fd, short events, int64_t deadline_ns)
 {
 	for (;;) {
 		struct pollfd p = {.fd = fd, .events = events};
-		int64_t left = deadline_ns < 0 ? -1 : deadline_ns - monotonic_ns();
+		int64_t left = deadline_ns < 0 ? -1 : deadline_ns - varve_clock_monotonic_ns();
 		int n;
 
 		if (deadline_ns >= 0 && left <= 0)

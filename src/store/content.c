@@ -268,13 +268,13 @@ int varve_content_load_late(struct varve_store *s, struct varve_node *f)
 
 int varve_content_copy(struct varve_store *s, struct varve_node *f, struct varve_part *part)
 {
-	cleanup_close int fd = openat(s->meta_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	cleanup_close int fd = varve_part_unnamed(s->meta_fd);
 	cleanup_free char *buf = malloc(1 << 20);
 	uint64_t off = 0;
 	ssize_t n;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (!buf)
 		return -ENOMEM;
 	while ((n = varve_content_read(f, part, buf, 1 << 20, off)) > 0) {

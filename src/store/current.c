@@ -270,11 +270,11 @@ static int write_serial(int fd, uint64_t serial)
 static int make_marker(struct varve_store *s, const char *path, int part_fd, const struct stat *attr,
 		       uint64_t serial)
 {
-	cleanup_close int fd = openat(s->tree_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	cleanup_close int fd = varve_part_unnamed(s->tree_fd);
 	int r;
 
 	if (fd < 0)
-		return -errno;
+		return fd;
 	if (fchown(fd, attr->st_uid, attr->st_gid) < 0 && errno != EPERM)
 		return -errno;
 	r = part_fd >= 0 ? varve_xattrs_copy(part_fd, fd) : 0;

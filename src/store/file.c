@@ -348,11 +348,10 @@ int varve_file_stat(struct varve_store *s, struct varve_node *f, struct stat *re
 		varve_file_stat_from(f, &st, ret);
 		ranged = ranged || (f->native && f->native->end);
 	}
-	if (r == 0)
-		late_stat(s, f, ret);
 	if (ranged && r == 0) {
 		uint64_t size = varve_content_size(f, part);
 
+		late_stat(s, f, ret);
 		guard(&s->ns);
 		if (f->kind == VARVE_KIND_FILE)
 			ranged_stat(f, size, ret);

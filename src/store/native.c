@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "store/carry.h"
 #include "store/entry.h"
@@ -228,14 +229,6 @@ static int register_part(struct varve_store *s, const struct varve_part *part)
 	return fd < 0 ? -errno : s->kernel.register_part(s->kernel.ctx, fd);
 }
 
-static int64_t monotonic_ns(void)
-{
-	struct timespec t;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * VARVE_NS_PER_S + t.tv_nsec;
-}
-
 /* An answer without a number that the kernel sees only after one with a number is EIO to whoever waits for it. All opens
  * get the number; but where none could be had (the disk was full, there were too many) such answers get time to arrive
  * before the first number is given. n's file.lock held. */
@@ -248,7 +241,7 @@ static void let_answers_arrive(struct varve_store *s, struct varve_node *n, cons
 	{
 		guard(&s->ns);
 		if (n->native && !n->native->backed && n->native->direct_ns && may_begin(s, n, f, part))
-			left = n->native->direct_ns + ANSWER_NS - monotonic_ns();
+			left = n->native->direct_ns + ANSWER_NS - varve_clock_monotonic_ns();
 	}
 	wait.tv_nsec = (long)left;
 	if (left > 0 && left <= ANSWER_NS)
@@ -270,7 +263,7 @@ static void take_back(struct varve_store *s, struct varve_handle *h, struct varv
 			nat->by_kernel = was_by_kernel;
 		}
 		nat->backing_part = NULL;
-		nat->direct_ns = monotonic_ns();
+		nat->direct_ns = varve_clock_monotonic_ns();
 	}
 	if (pure) {
 		varve_part_unref(h->kernel_part);
@@ -308,7 +301,7 @@ void varve_native_open(struct varve_store *s, struct varve_handle *h, struct var
 		}
 		if (!part || !may_begin(s, n, f, part)) {
 			if (varve_native_is_on(s) && n == f && f->kind == VARVE_KIND_FILE && varve_native_of(n))
-				n->native->direct_ns = monotonic_ns();
+				n->native->direct_ns = varve_clock_monotonic_ns();
 			goto out;
 		}
 		nat = varve_native_of(n);

@@ -185,10 +185,6 @@ static int dress_item(struct items *it, struct varve_node *f, int fd)
 	struct stat st;
 	int r;
 
-	if (nat->end)
-		*d = (struct varve_seal_dress){.xattrs = nat->xattrs, .xattrs_len = nat->xattrs_len};
-	else
-		*d = (struct varve_seal_dress){.xattrs = NULL};
 	r = varve_file_stat(it->s, f, &st);
 	if (r < 0)
 		return r;
@@ -196,6 +192,8 @@ static int dress_item(struct items *it, struct varve_node *f, int fd)
 	d->uid = st.st_uid;
 	d->gid = st.st_gid;
 	d->mtime_ns = (int64_t)st.st_mtim.tv_sec * VARVE_NS_PER_S + st.st_mtim.tv_nsec;
+	d->xattrs = nat->xattrs;
+	d->xattrs_len = nat->xattrs_len;
 	if (nat->end)
 		return 0;
 	free(steal_ptr(&it->dress_xattrs));

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/sys.h"
 
 #define GONE "gone,"
@@ -173,14 +174,6 @@ int varve_trash_each(int trash_dirfd, varve_trash_cb *cb, void *ctx)
 
 /* -- removing -- */
 
-static int64_t now_ns(void)
-{
-	struct timespec ts;
-
-	(void)clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
-}
-
 struct removal {
 	int64_t until_ns;
 	bool may_be_read;
@@ -190,7 +183,7 @@ struct removal {
 /* However short the time, every call gets on by a step. */
 static bool time_is_up(const struct removal *rm)
 {
-	return rm->began && now_ns() > rm->until_ns;
+	return rm->began && varve_clock_monotonic_ns() > rm->until_ns;
 }
 
 /* One file: 1 when it is only smaller yet, 0 when it is gone. */
@@ -263,7 +256,7 @@ static int mark_gone(int trash_dirfd, const char *name, char gone[GONE_NAME_MAX]
 
 int varve_trash_remove(int trash_dirfd, const char *name, bool may_be_read, int64_t budget_ns)
 {
-	struct removal rm = {.until_ns = now_ns() + budget_ns, .may_be_read = may_be_read};
+	struct removal rm = {.until_ns = varve_clock_monotonic_ns() + budget_ns, .may_be_read = may_be_read};
 	char gone[GONE_NAME_MAX];
 	int r;
 
